@@ -1,0 +1,88 @@
+# Makes the virtual environments of this checkout. Sourced by deploy/run, deploy/test and .ci/run.
+#
+#   repository                                    the checkout, an absolute path
+#   find_python                                   prints the interpreter to use, or says why there is none
+#   find_python_version 3.13                      prints an interpreter of exactly that version, or fails silently
+#   prepare_environment DIRECTORY LOCK PYTHON     makes or refreshes DIRECTORY with what LOCK pins, and this project
+#
+# Everything comes from a lock, by hash; the project itself is built with the locked backend and fetches nothing.
+
+repository="$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd -P)"
+
+# A name on PATH proves nothing: pyenv leaves shims that only print an error, distributions ship Python without venv.
+starts() {
+    "$1" -c 'import sys, ensurepip, sqlite3, ssl, venv; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1
+}
+
+executable_of() {
+    "$1" -c 'import sys; print(sys.executable)'
+}
+
+find_python() {
+    local candidate
+    if [[ -n ${PYTHON:-} ]]; then
+        if ! starts "$PYTHON"; then
+            echo "error: PYTHON=$PYTHON is no Python 3.11 or newer that starts and has venv, ssl and sqlite3" >&2
+            return 1
+        fi
+        executable_of "$PYTHON"
+        return
+    fi
+    for candidate in python3.13 python3.12 python3.11 python3; do
+        if starts "$candidate"; then
+            executable_of "$candidate"
+            return
+        fi
+    done
+    echo "error: no Python 3.11 or newer that starts and has venv, ssl and sqlite3 is on PATH; set PYTHON to one" >&2
+    return 1
+}
+
+find_python_version() {
+    local version=$1 candidate
+    for candidate in "python$version" "${PYENV_ROOT:-$HOME/.pyenv}/versions/$version"*/bin/python; do
+        if starts "$candidate" && [[ $(version_of "$candidate") == "$version" ]]; then
+            executable_of "$candidate"
+            return
+        fi
+    done
+    return 1
+}
+
+version_of() {
+    "$1" -c 'import sys; print("%d.%d" % sys.version_info[:2])'
+}
+
+prepare_environment() {
+    local directory=$1 lock=$2 python=$3
+    local locked project
+    # A moved checkout or another interpreter makes the environment's scripts point nowhere: both are in the stamp.
+    locked="$("$python" -c 'import sys; print(sys.version)' | tr '\n' ' ') $python $directory $(checksum "$python" "$lock")"
+    project="$locked $(checksum "$python" "$repository/pyproject.toml")"
+    if ! is_current "$directory" locked "$locked"; then
+        "$python" -m venv --clear "$directory"
+        quiet_pip "$directory" --require-hashes --requirement "$lock"
+        echo "$locked" >"$directory/locked.stamp"
+    fi
+    if ! is_current "$directory" project "$project"; then
+        quiet_pip "$directory" --no-index --no-deps --no-build-isolation --editable "$repository"
+        echo "$project" >"$directory/project.stamp"
+    fi
+}
+
+checksum() {
+    "$1" -c 'import hashlib, sys; print(hashlib.sha256(open(sys.argv[1], "rb").read()).hexdigest())' "$2"
+}
+
+is_current() {
+    local directory=$1 name=$2 stamp=$3
+    [[ -f $directory/$name.stamp && $(<"$directory/$name.stamp") == "$stamp" ]] &&
+        "$directory/bin/python" -c 'import sys; sys.exit(sys.prefix == sys.base_prefix)' >/dev/null 2>&1
+}
+
+# Errors only: what a machine's own pip configuration warns of is nobody's business here.
+quiet_pip() {
+    local directory=$1
+    shift
+    "$directory/bin/python" -m pip install --quiet --quiet --disable-pip-version-check --no-input "$@"
+}

@@ -1,0 +1,20 @@
+"""The map of the house. Nothing imports upward; siblings on one floor do not see each other.
+
+floor 5  __main__.py      the command line: one module per command group in cli/
+         app.py           composition root: the only module that names concrete classes
+floor 4  server/          Hypercorn: serving, signals, drain
+         downstream/      the two doors (HTTP, WebSocket): bytes <-> turns and events, no decisions
+floor 3  turn/            the engine: one nursery per turn, the tasks and the scopes; route selection
+         upstream/        one attempt -> upstream events; library errors mapped at this border
+         ledger/          money behind its port          records/   turns and attempts behind theirs
+floor 2  config/          the configuration file, validated whole
+         ports.py         what the engine asks of doors, upstreams, ledger and records
+floor 1  core/            PURE: events, SSE, requests, failures, THE replay decision, the turn machine, money
+floor 0  limits.py        every bound, its unit in its name, and why
+
+A turn walks downward once and comes back as frames:
+
+    downstream -> turn.engine -> upstream ... core.sse -> core.events -> core.turn -> frames -> downstream
+
+Read `core/replay.py` for what is replayed and why; `core/turn.py` for when; `turn/engine.py` for how.
+"""

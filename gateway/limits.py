@@ -1,0 +1,65 @@
+"""Every bound of the gateway: its unit is the last word of its name, its reason the comment beside it.
+
+A limit that a rule of the behaviour names carries the rule's id. Sizes are bytes, durations seconds.
+"""
+
+from typing import Final
+
+MIB: Final = 1024 * 1024
+
+# --- timing (T) -------------------------------------------------------------------------------------------------
+HOLD_SECONDS_MAX: Final = 10.0
+"""T1: lifecycle events wait this long, counted per turn: a hold may never cost a turn more."""
+FIRST_EVENT_SECONDS: Final = 25.0
+"""T2: below the 30 s after which common clients give up on a silent request."""
+CONNECT_SECONDS: Final = 5.0
+"""T3: a TCP and TLS handshake that takes longer is a route at fault."""
+IDLE_SECONDS: Final = 300.0
+"""T4: reasoning models fall silent for minutes; clients give up at about five."""
+CONNECTION_SECONDS_MAX: Final = 3600.0
+"""T5: the published life of one WebSocket connection."""
+WRITE_SECONDS_MAX: Final = 60.0
+"""T6: a client that takes nothing for a minute is gone, whatever its socket says."""
+DRAIN_SECONDS_MAX: Final = 30.0
+"""T7: what a service manager grants between SIGTERM and SIGKILL, less a margin."""
+FAILURE_GRACE_SECONDS: Final = 0.25
+"""T9/E6: `response.failed` follows `error` in the same burst, or not at all."""
+START_LATEST_SECONDS: Final = 27.0
+"""H9: after the first-event limit (so that it is still a real status), before clients give up at 30 s."""
+KEEPALIVE_SECONDS: Final = 15.0
+"""H6: below the 30–60 s after which proxies cut a silent response."""
+PING_SECONDS: Final = 20.0
+"""W7: how often the gateway asks whether a WebSocket peer is still there."""
+
+# --- sizes (P7, R7, H3, W1, W3) ---------------------------------------------------------------------------------
+HOLD_BYTES_MAX: Final = 4 * MIB
+HOLD_EVENTS_MAX: Final = 1024
+"""R7: lifecycle events are a few KiB each; a prefix beyond this is an upstream gone wrong."""
+EVENT_BYTES_MAX: Final = 32 * MIB
+"""P7: above the base64 of the largest generated image."""
+BODY_BYTES_MAX: Final = 32 * MIB
+"""H3/W1: a request body or frame, decoded: above what agents send with images, below what hurts."""
+WAITING_CREATES_MAX: Final = 16
+WAITING_BYTES_MAX: Final = 64 * MIB
+"""W3: creates that may wait on one connection, in number and in bytes."""
+UNANSWERED_REFUSALS_MAX: Final = 64
+"""W5: refused frames that may await their answer; a client beyond it is not one that reads answers."""
+STREAM_ID_CHARACTERS_MAX: Final = 256
+"""W8."""
+ERROR_BODY_BYTES_MAX: Final = MIB
+"""An upstream's error body is kept whole up to here, to be delivered unchanged; beyond it, it is no error object."""
+
+# --- the gateway's own waits and bursts -------------------------------------------------------------------------
+CLOSE_BOOKS_SECONDS_MAX: Final = 5.0
+"""T10: money and record of an ended turn, shielded from cancellation."""
+UPSTREAM_CLOSE_SECONDS_MAX: Final = 1.0
+"""H7: a close handshake with an upstream; after it the socket is dropped."""
+UPSTREAM_DRAIN_SECONDS_MAX: Final = 0.1
+"""E9: the end of an upstream body comes with its terminal event; waiting that long for it saves a new connection."""
+FAREWELL_SECONDS_MAX: Final = 5.0
+"""The last frames of a WebSocket connection (W6): error frames and the close."""
+INSTANT_PASSES: Final = 4
+"""Scheduler passes that bring in all that happened at one instant (a departure crosses the server's task, the door's
+and the watcher's) before something irrevocable is done: the outcome is the same under every task order."""
+BATCH_EVENTS_MAX: Final = 512
+"""Events handed on at once: one read of 64 KiB holds about 300 deltas; a larger run yields to other turns between."""

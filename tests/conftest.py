@@ -1,0 +1,27 @@
+"""What every test runs under: no test reaches beyond this machine."""
+
+import ipaddress
+import socket
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _loopback_only() -> Iterator[None]:
+    """A connection to anything but the loopback is a bug of the test: it fails before a packet leaves."""
+    connect = socket.socket.connect
+
+    def connect_to_loopback(sock: socket.socket, address: Any) -> None:
+        if sock.family in (socket.AF_INET, socket.AF_INET6) and not _is_loopback(address[0]):
+            raise AssertionError(f"a test connects to {address!r}, which is not this machine")
+        connect(sock, address)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(socket.socket, "connect", connect_to_loopback)
+        yield
+
+
+def _is_loopback(host: str) -> bool:
+    return host == "localhost" or ipaddress.ip_address(host).is_loopback

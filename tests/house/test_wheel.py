@@ -1,0 +1,17 @@
+"""What an installed gateway has, and a checkout finds in deploy/."""
+
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+REPOSITORY = Path(__file__).parents[2]
+
+
+def test_a_wheel_carries_the_package_and_the_files_that_the_demo_needs(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", str(tmp_path)]
+    subprocess.run(command, cwd=REPOSITORY, capture_output=True, timeout=120, check=True)
+    (wheel,) = tmp_path.glob("*.whl")
+    names = set(zipfile.ZipFile(wheel).namelist())
+    assert {"gateway/__main__.py", "gateway/embedded/demo.toml", "gateway/embedded/gateway.example.toml"} <= names
+    assert {name.split("/")[0] for name in names if ".dist-info/" not in name} == {"gateway"}
