@@ -1,0 +1,271 @@
+"""What an upstream event is: its class decides whether it is held, commits the turn, or ends it (E).
+
+    E1 LIFECYCLE  response.created, response.queued, response.in_progress: held before output
+    E2 NEUTRAL    types outside `response.*` other than `error`, and `response.metadata`: held in place; never output
+    E3 OUTPUT     every other `response.*`, unknown ones included: the commit point
+    E4 TERMINAL   response.completed, .incomplete, .failed, .cancelled: ends the turn
+    E5 ERROR      `error`, or an object with a truthy `error` and no `type`: a failure; `response.failed` may follow
+
+An event keeps the bytes it came in (`block`) and its payload (`data`): both are forwarded as they are (E10). An output
+event is known by its first member and never parsed: what stands behind it is the client's to read. Nothing an upstream
+sends may raise here (E8): what is not a JSON object is not an event (E7), and what is kept of an event, its code or its
+id, is text that every log and every store can hold.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from enum import Enum
+from typing import Any, Final, NamedTuple
+
+JsonObject = Mapping[str, Any]
+
+
+class EventClass(Enum):
+    """The five classes of E1–E5."""
+
+    LIFECYCLE = "lifecycle"
+    NEUTRAL = "neutral"
+    OUTPUT = "output"
+    TERMINAL = "terminal"
+    ERROR = "error"
+
+
+EVENT_CLASSES: Final[Mapping[str, EventClass]] = {
+    "response.created": EventClass.LIFECYCLE,
+    "response.queued": EventClass.LIFECYCLE,
+    "response.in_progress": EventClass.LIFECYCLE,
+    "response.metadata": EventClass.NEUTRAL,
+    "response.completed": EventClass.TERMINAL,
+    "response.incomplete": EventClass.TERMINAL,
+    "response.failed": EventClass.TERMINAL,
+    "response.cancelled": EventClass.TERMINAL,
+    "error": EventClass.ERROR,
+}
+"""The named types; `classify` places every other."""
+
+
+def classify(event_type: str) -> EventClass:
+    """E1–E5 by type. Unknown `response.*` types are output: the safe side, for it ends replayability."""
+    named = EVENT_CLASSES.get(event_type)
+    if named is not None:
+        return named
+    return EventClass.OUTPUT if event_type.startswith("response.") else EventClass.NEUTRAL
+
+
+class Event(NamedTuple):
+    """One upstream event.
+
+    `data` is the payload (a JSON object, UTF-8 unless the upstream erred), `block` the SSE block as it came, with its
+    blank line. `body` is the parsed payload of every class but OUTPUT, where it is None.
+    """
+
+    kind: EventClass
+    type: str
+    data: bytes
+    block: bytes
+    body: JsonObject | None
+
+
+JSON_WHITESPACE: Final = b" \t\n\r"
+FIRST_MEMBER_IS_TYPE: Final = re.compile(
+    rb'[ \t\n\r]*\{[ \t\n\r]*"type"[ \t\n\r]*:[ \t\n\r]*"(response\.[A-Za-z0-9_.]+)"[ \t\n\r]*[,}]'
+)
+"""A payload whose first member names its type is known without parsing: all but every real upstream writes it so. Of
+two `type` members the first decides here: an event that names an output type ends replayability, whatever else it
+says."""
+PARSED_TYPES: Final = frozenset(name.encode() for name, kind in EVENT_CLASSES.items() if kind is not EventClass.OUTPUT)
+"""Every other `response.*` type is output."""
+
+
+def read_event(data: bytes, block: bytes) -> Event | None:
+    """The event in one block's payload, or None where there is none (E7)."""
+    known = FIRST_MEMBER_IS_TYPE.match(data)
+    if known is not None and known[1] not in PARSED_TYPES and data.rstrip(JSON_WHITESPACE).endswith(b"}"):
+        return Event(EventClass.OUTPUT, known[1].decode("ascii"), data, block, None)
+    return _read_parsed(data, block)
+
+
+def _read_parsed(data: bytes, block: bytes) -> Event | None:
+    body = parse_object(data)
+    if body is None:
+        return None
+    event_type = body.get("type")
+    if not isinstance(event_type, str):
+        kind = EventClass.ERROR if body.get("error") else EventClass.NEUTRAL
+        return Event(kind, "error" if kind is EventClass.ERROR else "", data, block, body)
+    kind = classify(event_type)
+    return Event(kind, event_type, data, block, None if kind is EventClass.OUTPUT else body)
+
+
+def parse_object(data: bytes) -> dict[str, Any] | None:
+    """A JSON object as leniently as it can be read (invalid UTF-8, NaN and lone surrogates included), or None.
+
+    None also for what is nested deeper than the interpreter reads: some hundreds of levels, where events have ten.
+    """
+    try:
+        value = _LENIENT.decode(data.decode("utf-8", "replace"))
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def lenient_integer(digits: str) -> int | float:
+    """Python refuses integers of thousands of digits; JSON does not."""
+    return int(digits) if len(digits) < 400 else float(digits)
+
+
+_LENIENT: Final = json.JSONDecoder(parse_int=lenient_integer)
+
+
+# --- what is read from a parsed event ---------------------------------------------------------------------------
+
+
+def member(value: object, *path: str) -> Any:
+    """The value at `path` in nested objects, None where it is missing or its parent is no object."""
+    for key in path:
+        if not isinstance(value, Mapping):
+            return None
+        value = value.get(key)
+    return value
+
+
+CODE_PATHS: Final = (
+    ("error", "code"),
+    ("error", "type"),
+    ("code",),
+    ("response", "error", "code"),
+    ("response", "error", "type"),
+    ("status",),
+)
+"""E8: where an error code is looked for, in order; `response.error.type` serves failures whose code is null."""
+MESSAGE_PATHS: Final = (("error", "message"), ("message",), ("response", "error", "message"), ("error",))
+STATUS_PATHS: Final = (("status",), ("status_code",), ("error", "status"), ("error", "status_code"))
+RETRYABLE_PATHS: Final = (("error", "retryable"), ("retryable",), ("response", "error", "retryable"))
+USAGE_PATHS: Final = (("response", "usage"), ("usage",))
+
+
+CODE_CHARACTERS_MAX: Final = 256
+"""A code is a name: it stands in logs, in records and in metrics."""
+ID_CHARACTERS_MAX: Final = 1024
+"""Above the ids of gateways that pack their routing into them, below what a database index takes as a key."""
+MESSAGE_CHARACTERS_MAX: Final = 4096
+"""What is kept of an upstream's own words; the client gets them all, for it gets the event itself."""
+
+
+def error_code(body: object) -> str | None:
+    """E8: the first name at one of the places where codes stand."""
+    return next((text for text in _texts(body, CODE_PATHS) if _is_name(text, CODE_CHARACTERS_MAX)), None)
+
+
+def error_message(body: object) -> str | None:
+    """The upstream's own words for a failure, their beginning; what no store takes (lone surrogates, NUL) replaced."""
+    text = next(_texts(body, MESSAGE_PATHS), None)
+    if text is None:
+        return None
+    kept = text[:MESSAGE_CHARACTERS_MAX].replace("\0", "?")
+    return kept if kept.isascii() else kept.encode("utf-8", "replace").decode()
+
+
+def _texts(body: object, paths: tuple[tuple[str, ...], ...]) -> Iterator[str]:
+    """The non-empty strings at `paths`, in their order."""
+    return (text for path in paths if isinstance(text := member(body, *path), str) and text)
+
+
+def _is_name(text: str, characters_max: int) -> bool:
+    """Whether text can be an identifier: no lone surrogates, no control characters, no megabytes."""
+    return len(text) <= characters_max and text.isprintable()
+
+
+def error_status(body: object) -> int | None:
+    """The HTTP status an error event speaks of (an integer, or digits in a string), 100–599."""
+    for path in STATUS_PATHS:
+        status = _status(member(body, *path))
+        if status is not None:
+            return status
+    return None
+
+
+def _status(value: object) -> int | None:
+    if isinstance(value, str) and len(value) == 3 and value.isascii() and value.isdigit():
+        value = int(value)
+    if not isinstance(value, int) or isinstance(value, bool):
+        return None
+    return value if 100 <= value <= 599 else None
+
+
+def is_marked_retryable(body: object) -> bool | None:
+    """An explicit boolean `retryable`, or None."""
+    values = (member(body, *path) for path in RETRYABLE_PATHS)
+    return next((value for value in values if isinstance(value, bool)), None)
+
+
+def usages(body: object) -> list[object]:
+    """Every non-null `usage` an event carries."""
+    found = (member(body, *path) for path in USAGE_PATHS)
+    return [usage for usage in found if usage is not None]
+
+
+def response_id(body: object) -> str | None:
+    """The id of the response a lifecycle or terminal event speaks of."""
+    found = next(_texts(body, (("response", "id"),)), None)
+    return found if found is not None and _is_name(found, ID_CHARACTERS_MAX) else None
+
+
+def sequence_number(body: object) -> int | None:
+    """The event's own number, if the upstream numbers its events."""
+    value = member(body, "sequence_number")
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def event_sequence_number(event: Event) -> int | None:
+    """`sequence_number` of any event; parses output events, so it is asked only when a failure is made (X3)."""
+    return sequence_number(event.body if event.body is not None else parse_object(event.data))
+
+
+def has_output_items(body: object) -> bool:
+    """R4: a failure's `response.output` is not empty."""
+    return bool(member(body, "response", "output"))
+
+
+# --- delivered text, for the estimate (B4) ----------------------------------------------------------------------
+
+DELTA: Final = re.compile(rb'"delta"[ \t\n\r]*:[ \t\n\r]*"([^"\\]*+(?:\\.[^"\\]*+)*+)"')
+"""A delta's text in its event. Inside a JSON string the quotes would be escaped, so only a key matches."""
+BASE64_TYPES: Final = frozenset({"response.audio.delta", "response.output_audio.delta"})
+_STRING: Final = json.JSONDecoder(strict=False)
+
+
+def delivered_text_bytes(event: Event) -> int:
+    """UTF-8 bytes of the text that a delta carries; base64 (audio) is never counted as text."""
+    if not event.type.endswith(".delta") or event.type in BASE64_TYPES:
+        return 0
+    found = DELTA.search(event.data)
+    if found is None:
+        return 0
+    text = found[1]
+    return _unescaped_bytes(text) if b"\\" in text else len(text)
+
+
+def _unescaped_bytes(escaped: bytes) -> int:
+    try:
+        text: str = _STRING.decode(f'"{escaped.decode()}"')
+    except ValueError:
+        return len(escaped)
+    return len(text.encode("utf-8", "surrogatepass"))
+
+
+# --- splices (E10): the few bytes that a door or an alias changes -----------------------------------------------
+
+
+def insert_members(data: bytes, members: Mapping[str, Any]) -> bytes:
+    """`data` (a JSON object) with `members` put in front, every other byte as it was."""
+    if not members:
+        return data
+    start = data.index(b"{") + 1
+    added = json.dumps(members, separators=(",", ":")).encode()[1:-1]
+    rest = data[start:]
+    comma = b"" if rest.lstrip(JSON_WHITESPACE).startswith(b"}") else b","
+    return data[:start] + added + comma + rest

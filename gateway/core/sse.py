@@ -1,0 +1,197 @@
+"""Server-sent events on bytes, incremental and in linear time (P1–P7).
+
+    receive_data(chunk)  ->  next_event() until None  ->  ...  ->  receive_end(clean=...) gives the last event, if any
+
+- Lines end at CR, LF or CRLF, mixed, and nowhere else (P1): not at U+2028, U+2029, U+0085, VT or FF.
+- A block is complete with its blank line, without waiting for another byte (P2). A line feed that turns out to belong
+  to a carriage return already taken leads the next block, where it is one more blank line.
+- A byte order mark is dropped once (P3). Comments, `[DONE]`, blocks without data and data that is no JSON object are
+  not events: counted, never returned (P4, E7). Multi-line data is joined by LF (P5).
+- At a clean end a pending block that parses counts, with its missing line ends added; after a reset it does not (P6).
+- One block may have `block_bytes_max` bytes (P7); then `BlockTooLarge` is raised, and nothing more is returned.
+
+    chunk:    ....|event: x\\ndata: {}\\n\\n|event: y\\nda      blocks are cut off at the cursor; what is left when no
+                  ^ at                                     blank line follows moves to `pending`, once
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from gateway.core.events import PARSED_TYPES, Event, EventClass, parse_object, read_event
+
+BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
+BLANK_LINE: Final = re.compile(rb"[\r\n](?:\r\n?|(?<=\n)\n)")
+"""A line end and the empty line's own: two of CR, LF and CRLF, with the LF of the last CRLF if it is there. CR LF alone
+is one line end and does not match."""
+PLAIN_OUTPUT: Final = re.compile(
+    rb'(?:event: ?[^\r\n]*\r?\n)?data: ?(\{ ?"type" ?: ?"(response\.[A-Za-z0-9_.]+)" ?[,}])'
+)
+"""How the block of an output event begins at every known upstream: its type is found without a walk over its lines."""
+OUTPUT: Final = EventClass.OUTPUT
+
+
+class BlockTooLarge(Exception):
+    """P7: one block passed the limit."""
+
+
+class SSEParser:
+    """One stream's bytes in, its events out. `not_events` counts the blocks that were none (E7)."""
+
+    def __init__(self, block_bytes_max: int) -> None:
+        self._block_bytes_max = block_bytes_max
+        self._chunk = b""
+        self._at = 0
+        self._pending = bytearray()
+        self._scanned = 0
+        self._mark: bytes | None = b""
+        """What may become a byte order mark; None once the stream has begun."""
+        self._has_carriage_returns = False
+        self.not_events = 0
+
+    def __repr__(self) -> str:
+        waiting = len(self._pending) + len(self._chunk) - self._at
+        return f"<SSEParser {waiting} bytes pending, {self.not_events} blocks were no events>"
+
+    def receive_data(self, chunk: bytes) -> None:
+        """Take bytes as they came off the wire, cut anywhere."""
+        if self._mark is not None:
+            chunk = self._without_byte_order_mark(self._mark + chunk)
+        if chunk.find(b"\r") >= 0:
+            self._has_carriage_returns = True
+        if self._at < len(self._chunk):
+            self._set_aside()
+        if self._pending:
+            self._pending += chunk
+        else:
+            self._chunk, self._at = chunk, 0
+
+    def next_event(self) -> Event | None:
+        """The next complete event, or None until more bytes come. Raises BlockTooLarge."""
+        event = self._plain_output()
+        if event is not None:
+            return event
+        while (block := self._next_block()) is not None:
+            event = read_block(block)
+            if event is not None:
+                return event
+            self.not_events += _has_fields(block)
+        return None
+
+    def receive_end(self, *, clean: bool) -> Event | None:
+        """The stream ended. The pending event, if the end was clean and the event is whole (P6)."""
+        self._set_aside()
+        pending = bytes(self._pending)
+        self._pending.clear()
+        if not clean or not _has_fields(pending):
+            return None
+        event = read_block(pending + _missing_line_ends(pending))
+        is_whole = event is not None and parse_object(event.data) is not None
+        self.not_events += not is_whole
+        return event if is_whole else None
+
+    def _plain_output(self) -> Event | None:
+        """The event at the cursor, if it is an output event in a plain block that lies whole in the chunk."""
+        chunk, start = self._chunk, self._at
+        plain = PLAIN_OUTPUT.match(chunk, start)
+        if plain is None or plain[2] in PARSED_TYPES:
+            return None
+        line_end = chunk.find(b"\n", plain.end())
+        if chunk[line_end - 1 : line_end + 2] == b"}\n\n":
+            data_end, end = line_end, line_end + 2
+        elif chunk[line_end - 2 : line_end + 3] == b"}\r\n\r\n":
+            data_end, end = line_end - 1, line_end + 3
+        else:
+            return None
+        if self._has_carriage_returns and chunk.find(b"\r", plain.end(), data_end) >= 0:
+            return None
+        self._refuse_too_large(chunk, start, end)
+        self._at = end
+        return Event(OUTPUT, plain[2].decode(), chunk[plain.start(1) : data_end], chunk[start:end], None)
+
+    def _next_block(self) -> bytes | None:
+        if self._at == len(self._chunk) and not self._pending:
+            return None
+        return self._block_of_pending() if self._pending else self._block_of_chunk()
+
+    def _block_of_chunk(self) -> bytes | None:
+        end = self._find_blank_line(self._chunk, self._at)
+        if end is None:
+            self._set_aside()
+            self._note_scanned()
+            return None
+        self._refuse_too_large(self._chunk, self._at, end)
+        block = self._chunk[self._at : end]
+        self._at = end
+        return block
+
+    def _block_of_pending(self) -> bytes | None:
+        end = self._find_blank_line(self._pending, 0)
+        if end is None:
+            self._note_scanned()
+            return None
+        self._refuse_too_large(self._pending, 0, end)
+        block = bytes(self._pending[:end])
+        self._chunk, self._at = bytes(self._pending[end:]), 0
+        self._pending.clear()
+        self._scanned = 0
+        return block
+
+    def _note_scanned(self) -> None:
+        """What is pending was looked through; its last byte may yet be half of a blank line."""
+        self._scanned = len(self._pending) - 1
+        self._refuse_too_large(self._pending, 0, len(self._pending))
+
+    def _find_blank_line(self, buffer: bytes | bytearray, start: int) -> int | None:
+        """Where the next blank line ends."""
+        if not self._has_carriage_returns:
+            found = buffer.find(b"\n\n", start + self._scanned)
+            return None if found < 0 else found + 2
+        match = BLANK_LINE.search(buffer, start + self._scanned)
+        return None if match is None else match.end()
+
+    def _set_aside(self) -> None:
+        """Keep what the chunk still holds: its blank line has not come, or nobody has asked for its events yet."""
+        self._pending += self._chunk[self._at :]
+        self._chunk, self._at = b"", 0
+
+    def _without_byte_order_mark(self, start: bytes) -> bytes:
+        """The stream's first bytes without the mark; none as long as they may be a part of it."""
+        is_undecided = len(start) < len(BYTE_ORDER_MARK) and BYTE_ORDER_MARK.startswith(start)
+        self._mark = start if is_undecided else None
+        return b"" if is_undecided else start.removeprefix(BYTE_ORDER_MARK)
+
+    def _refuse_too_large(self, buffer: bytes | bytearray, start: int, end: int) -> None:
+        """P7. A leading LF does not count: it may be the rest of the CRLF before; the limit is alike for any chunks."""
+        excess = end - start - self._block_bytes_max
+        if excess > 0 and not (excess == 1 and buffer.startswith(b"\n", start)):
+            raise BlockTooLarge(f"an event of more than {self._block_bytes_max} bytes")
+
+
+def read_block(block: bytes) -> Event | None:
+    """The event in one whole block, or None if it holds none: no data, `[DONE]`, no JSON object (E7)."""
+    return read_event(block_data(block), block)
+
+
+def block_data(block: bytes) -> bytes:
+    """The `data` lines of a whole block, joined by LF (P5); empty where there are none."""
+    lines = block if block.find(b"\r") < 0 else block.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+    start = lines.find(b"\n") + 1 if lines.startswith(b"event:") else 0
+    if lines.startswith(b"data: ", start) and lines.find(b"\n", start) == len(lines) - 2:
+        return lines[start + 6 : -2]
+    return b"\n".join(_data_of(line) for line in lines.split(b"\n") if line == b"data" or line.startswith(b"data:"))
+
+
+def _data_of(line: bytes) -> bytes:
+    return line[6:] if line.startswith(b"data: ") else line[5:]
+
+
+def _has_fields(block: bytes) -> bool:
+    return bool(block.strip(b"\r\n"))
+
+
+def _missing_line_ends(pending: bytes) -> bytes:
+    """What turns `pending` into a whole block, in the line ends the stream uses."""
+    line_end = b"\r\n" if b"\r\n" in pending else b"\r" if b"\r" in pending else b"\n"
+    return line_end if pending.endswith((b"\r", b"\n")) else line_end * 2
