@@ -1,0 +1,309 @@
+"""A request is read once and strictly, and measured for its estimate (H3, B4, B6)."""
+
+import json
+from contextlib import suppress
+from time import process_time
+from typing import Any, Final
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gateway.core.money import TOKENS_MAX, InputMeasure
+from gateway.core.request import MEMBERS_MAX, MalformedBody, RequestBody, TurnRequest, measure_input
+
+SECONDS_MAX: Final = 10.0
+"""Of CPU, for work on 32 MiB that takes a tenth of it; work that is not linear takes minutes."""
+
+JSON_VALUES: Final = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=10,
+)
+
+
+# --- H3: what is a body -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("raw", "words"),
+    [
+        pytest.param(b"", "not JSON", id="bug-46-empty"),
+        pytest.param(b" \n", "not JSON", id="bug-46-blank"),
+        pytest.param(b"model=x&input=y", "not JSON", id="bug-46-form"),
+        pytest.param('{"a":1}'.encode("utf-16"), "not UTF-8", id="bug-46-utf-16"),
+        pytest.param(b"\xef\xbb\xbf{}", "not JSON", id="bug-46-byte-order-mark"),
+        pytest.param(
+            b'{"a":1}x', "not JSON: something follows the object at character 7", id="bug-46-trailing-garbage"
+        ),
+        pytest.param(b'{"a":1}{"a":1}', "something follows", id="trailing-object"),
+        pytest.param(b"{} \0", "something follows", id="trailing-nul"),
+        pytest.param(b"{}}", "something follows", id="trailing-brace"),
+        pytest.param(b'{"a":1', "not JSON: expected ',' or '}' at character 6", id="unclosed"),
+        pytest.param(b"{", "expected a member name", id="only-opened"),
+        pytest.param(b'{"a"', "not JSON: expected ':' at character 4", id="no-colon"),
+        pytest.param(b'{"a":', "not JSON", id="no-value"),
+        pytest.param(b'{"a":}', "not JSON", id="empty-value"),
+        pytest.param(b'{"a":1,}', "expected a member name", id="trailing-comma"),
+        pytest.param(b'{,"a":1}', "expected a member name", id="leading-comma"),
+        pytest.param(b'{"a":1,,"b":2}', "expected a member name", id="two-commas"),
+        pytest.param(b'{"a":1 "b":2}', "expected ',' or '}'", id="no-comma"),
+        pytest.param(b'{"a":1]', "expected ',' or '}'", id="wrong-bracket"),
+        pytest.param(
+            b"{a:1}", "not JSON: expected a member name in double quotes at character 1", id="name-without-quotes"
+        ),
+        pytest.param(b"{'a':1}", "expected a member name", id="single-quotes"),
+        pytest.param(b"{1:1}", "expected a member name", id="name-is-a-number"),
+        pytest.param(b'{"a":01}', "expected ',' or '}'", id="leading-zero"),
+        pytest.param(b'{"a":"\n"}', "control character", id="raw-newline-in-text"),
+        pytest.param(b'{"a\t":1}', "control character", id="raw-tab-in-name"),
+        pytest.param(b'{"a":"\\x41"}', "not JSON", id="bad-escape"),
+        pytest.param(b'\xc2\xa0{"a":1}', "not JSON", id="unicode-space-before"),
+        pytest.param(b'{\x0b"a":1}', "expected a member name", id="vertical-tab-between"),
+        pytest.param(b'{"a":"\xff"}', "not UTF-8", id="invalid-utf-8"),
+        pytest.param(b'{"a":"\xed\xa0\xbd"}', "not UTF-8", id="surrogate-as-utf-8"),
+        pytest.param(b"null", "not a JSON object", id="null"),
+        pytest.param(b'"{}"', "not a JSON object", id="text"),
+        pytest.param(b'[{"a":1}]', "not a JSON object", id="list"),
+        pytest.param(b'{"a":NaN}', "NaN is not JSON", id="NaN"),
+        pytest.param(b'{"a":[Infinity]}', "Infinity is not JSON", id="Infinity"),
+        pytest.param(b'{"a":{"b":-Infinity}}', "-Infinity is not JSON", id="minus-Infinity"),
+        pytest.param(b'{"a":1,"a":1}', "'a' stands twice in the body", id="twice"),
+        pytest.param(b'{"store":false,"\\u0073tore":true}', "'store' stands twice in the body", id="twice-by-escape"),
+        pytest.param(b'{"a":{"b":1,"b":2}}', "'b' stands twice in one object", id="twice-below"),
+        pytest.param(b'{"a":[[{"b":[{"d":1,"c":2,"\\u0063":3}]}]]}', "'c' stands twice in one object", id="twice-deep"),
+        pytest.param(b'{"a":{"\\ud83d":1,"\\ud83d":2}}', r"'\ud83d' stands twice", id="twice-with-a-surrogate"),
+    ],
+)
+def test_a_body_that_is_not_one_json_object_is_refused(raw: bytes, words: str) -> None:
+    """H3: and the message says why."""
+    with pytest.raises(MalformedBody) as refused:
+        RequestBody(raw)
+
+    assert words in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("raw", "fields"),
+    [
+        (b"{}", {}),
+        (b" \t\r\n{ \n} \r\n", {}),
+        (b'{"a":1}', {"a": 1}),
+        (b' { "a" : [ 1 , { "b" : null } ] , "" : "" } ', {"a": [1, {"b": None}], "": ""}),
+        (b'{"a":{"x":1},"b":{"x":1}}', {"a": {"x": 1}, "b": {"x": 1}}),
+        (b'{"\\u0061":"\\u00e9"}', {"a": "é"}),
+        (b'{"a":"\\ud83d"}', {"a": "\ud83d"}),
+        (b'{"a":1.0,"b":1e2,"c":-0,"d":1E400}', {"a": 1.0, "b": 100.0, "c": 0, "d": float("inf")}),
+    ],
+)
+def test_a_body_is_read_member_by_member(raw: bytes, fields: dict[str, Any]) -> None:
+    """H3: unknown members pass."""
+    assert RequestBody(raw).fields == fields
+
+
+def test_a_body_shows_the_names_of_its_members_and_no_content() -> None:
+    """L1."""
+    body = RequestBody(b'{"model":"m","input":"secret"}')
+
+    assert repr(body) == "<RequestBody 30 characters: model, input>"
+
+
+def test_what_is_absent_reads_as_null() -> None:
+    """S1, S2: the rules treat them alike."""
+    body = RequestBody(b'{"store":null}')
+
+    assert (body.get("store"), body.get("model")) == (None, None)
+
+
+@given(st.dictionaries(st.text(), JSON_VALUES, max_size=6), st.sampled_from([None, 1]), st.booleans())
+@settings(max_examples=120, deadline=None)
+def test_a_body_says_what_json_says(fields: dict[str, Any], indent: int | None, ensure_ascii: bool) -> None:
+    """H3."""
+    raw = json.dumps(fields, indent=indent, ensure_ascii=ensure_ascii).encode()
+
+    assert list(RequestBody(raw).fields.items()) == list(fields.items())
+
+
+@given(st.text(st.sampled_from('{}[]":,\\ \n0a-.eu1'), max_size=14) | st.binary(max_size=12).map(repr))
+@settings(max_examples=250, deadline=None)
+def test_a_body_is_refused_exactly_where_json_refuses_it(text: str) -> None:
+    """H3: with each key once."""
+    assert reads_as_body(text) is reads_as_object(text)
+
+
+def reads_as_body(text: str) -> bool:
+    try:
+        RequestBody(text.encode())
+    except MalformedBody:
+        return False
+    return True
+
+
+def reads_as_object(text: str) -> bool:
+    try:
+        return isinstance(json.loads(text, object_pairs_hook=unique), dict)
+    except ValueError:
+        return False
+
+
+def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    if len(dict(pairs)) < len(pairs):
+        raise ValueError("twice")
+    return dict(pairs)
+
+
+@pytest.mark.parametrize("levels", [5_000, 100_000])
+@pytest.mark.parametrize(("opening", "closing"), [("[", "]"), ('{"a":', "}")], ids=["lists", "objects"])
+def test_bug_46_a_body_nested_beyond_reason_is_refused(opening: str, closing: str, levels: int) -> None:
+    """H3: 400, never 500; what the interpreter can read is read."""
+    raw = ('{"a":' + opening * levels + "1" + closing * levels + "}").encode()
+    try:
+        told = repr(RequestBody(raw))
+    except MalformedBody as refused:
+        told = str(refused)
+
+    assert told in ("the body is nested too deeply", f"<RequestBody {len(raw)} characters: a>")
+
+
+@pytest.mark.parametrize("digits", [399, 400, 5_000, 1_000_000])
+def test_integers_of_any_length_pass(digits: int) -> None:
+    """H3: they are the upstream's to judge, and the interpreter would refuse them."""
+    raw = b'{"n":' + b"9" * digits + b"}"
+
+    assert RequestBody(raw).spliced(replaced={}) == raw
+
+
+def test_a_body_has_some_hundreds_of_members_at_most() -> None:
+    """H3: each is read by itself, so their number is bounded."""
+    names = [f"n{number}" for number in range(MEMBERS_MAX + 1)]
+    most = RequestBody(json.dumps(dict.fromkeys(names[1:])).encode())
+
+    with pytest.raises(MalformedBody, match=f"more than {MEMBERS_MAX} members"):
+        RequestBody(json.dumps(dict.fromkeys(names)).encode())
+    assert len(most.members) == MEMBERS_MAX
+
+
+def test_a_refusal_repeats_no_more_than_a_little_of_the_body() -> None:
+    """H3: the message is answered and logged."""
+    name = b'"' + b"x" * 100_000 + b'"'
+    messages = []
+    for raw in (b"{" + name + b":1," + name + b":1}", b'{"a":{' + name + b":1," + name + b":1}}"):
+        with pytest.raises(MalformedBody) as refused:
+            RequestBody(raw)
+        messages.append(str(refused.value))
+
+    assert max(len(message) for message in messages) < 200
+
+
+SIZE: Final = 32 << 20
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        pytest.param(b'{"input":"' + b"a" * SIZE + b'"}', id="one-text"),
+        pytest.param(b'{"input":' + b" " * SIZE + b'"a"}', id="white-space"),
+        pytest.param(b" " * SIZE, id="nothing-but-white-space"),
+        pytest.param(b'{"a":{' + b",".join(b'"%d":1' % n for n in range(50_000)) + b',"49999":1}}', id="late-double"),
+        pytest.param(b"{" + b",".join(b'"%d":1' % n for n in range(50_000)) + b"}", id="many-members"),
+        pytest.param(b'{"input":[' + b"[]," * (1 << 20) + b"[]]}", id="many-items"),
+    ],
+)
+def test_a_body_is_read_in_linear_time(raw: bytes) -> None:
+    """H3: a body of the largest size must not stop the other turns."""
+    started = process_time()
+    with suppress(MalformedBody):
+        measure_input(RequestBody(raw))
+
+    assert process_time() - started < SECONDS_MAX
+
+
+# --- B4: what the estimate counts ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("fields", "measure"),
+    [
+        pytest.param({}, InputMeasure(0), id="nothing"),
+        pytest.param({"input": "abc", "instructions": "de"}, InputMeasure(5), id="text"),
+        pytest.param({"input": "北🙂"}, InputMeasure(7), id="UTF-8-bytes"),
+        pytest.param({"input": "\ud83d"}, InputMeasure(3), id="bug-53-lone-surrogate"),
+        pytest.param(
+            {"model": "x" * 99, "metadata": {"a": "b"}, "user": "me"}, InputMeasure(0), id="not-read-by-a-model"
+        ),
+        pytest.param({"input": None, "tools": 7, "text": True}, InputMeasure(0), id="no-text"),
+        pytest.param(
+            {"input": [{"role": "user", "content": [{"type": "input_text", "text": "abc"}]}]},
+            InputMeasure(len("user" + "input_text" + "abc")),
+            id="text-below",
+        ),
+        pytest.param(
+            {"input": [{"content": [{"type": "input_image", "image_url": "data:image/png;base64," + "A" * 999}]}]},
+            InputMeasure(len("input_image"), images=1),
+            id="an-image-is-flat",
+        ),
+        pytest.param(
+            {
+                "input": [
+                    {"type": "input_image"},
+                    {"type": "input_file"},
+                    {"type": "input_image"},
+                    {"type": "input_file"},
+                ]
+            },
+            InputMeasure(len("input_image" * 2 + "input_file" * 2), images=2, files=2),
+            id="two-of-each",
+        ),
+        pytest.param(
+            {"input": [{"content": [{"type": "input_file", "file_data": "A" * 999, "filename": "a.pdf"}]}]},
+            InputMeasure(len("input_file" + "a.pdf"), files=1),
+            id="a-file-is-flat",
+        ),
+        pytest.param(
+            {"input": [{"type": "image_generation_call", "result": "A" * 999}]},
+            InputMeasure(len("image_generation_call"), images=1),
+            id="a-generated-image-is-flat",
+        ),
+        pytest.param(
+            {"input": [{"content": [{"type": "input_audio", "input_audio": {"data": "A" * 999, "format": "mp3"}}]}]},
+            InputMeasure(len("input_audio" + "mp3"), files=1),
+            id="audio-is-flat",
+        ),
+        pytest.param(
+            {"input": [{"type": "reasoning", "encrypted_content": "A" * 999, "summary": []}]},
+            InputMeasure(len("reasoning")),
+            id="ciphertext-is-no-text",
+        ),
+        pytest.param(
+            {"tools": [{"type": "function", "name": "f", "parameters": {"type": "object"}}]},
+            InputMeasure(len("function" + "f" + "object")),
+            id="tools",
+        ),
+        pytest.param({"input": [{"type": ["input_image"]}]}, InputMeasure(len("input_image")), id="type-is-no-text"),
+    ],
+)
+def test_what_a_model_reads_is_measured(fields: dict[str, Any], measure: InputMeasure) -> None:
+    """B4: base64 is never counted as text."""
+    assert measure_input(RequestBody(json.dumps(fields).encode())) == measure
+
+
+@pytest.mark.parametrize(
+    ("value", "limit"),
+    [
+        (100, 100),
+        (0, 0),
+        (TOKENS_MAX, TOKENS_MAX),
+        (TOKENS_MAX + 1, TOKENS_MAX),
+        (10**300, TOKENS_MAX),
+        (-1, None),
+        (True, None),
+        (16.0, None),
+        ("16", None),
+        (None, None),
+    ],
+)
+def test_an_output_limit_is_a_count_that_every_store_can_hold(value: Any, limit: int | None) -> None:
+    """B6: what is none is the upstream's to refuse, and reserves what the model may write."""
+    body = RequestBody(json.dumps({"max_output_tokens": value}).encode())
+
+    assert TurnRequest(body, "m", (), splices_store=False).max_output_tokens == limit
