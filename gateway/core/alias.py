@@ -1,0 +1,49 @@
+"""M3: where a route calls the model by another name, the client still reads its own, by splice and nothing else.
+
+Only lifecycle and terminal events carry a response; all other events pass untouched, and unparsed.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from gateway.core.events import Event, EventClass
+from gateway.core.request import MalformedBody, RequestBody
+
+CARRY_A_RESPONSE: Final = (EventClass.LIFECYCLE, EventClass.TERMINAL)
+
+
+def with_model(event: Event, model: str) -> Event:
+    """The event as the client shall see it: `response.model` is `model`, every other byte as it came."""
+    if event.kind not in CARRY_A_RESPONSE:
+        return event
+    data = _respelled(event.data, model)
+    if data is None or event.body is None:
+        return event
+    body = {**event.body, "response": {**event.body["response"], "model": model}}
+    return Event(event.kind, event.type, data, _block_around(event, data), body)
+
+
+def _respelled(data: bytes, model: str) -> bytes | None:
+    """The payload with the model's name in the client's words; None where there is no name to replace."""
+    try:
+        payload = RequestBody(data)
+        response = payload.members.get("response")
+        if response is None:
+            return None
+        text = payload.text[response.value_start : response.value_end]
+        inner = RequestBody(text.encode())
+    except MalformedBody:
+        return None
+    if not isinstance(inner.get("model"), str) or inner.get("model") == model:
+        return None
+    spliced = inner.spliced(replaced={"model": model})
+    return payload.text[: response.value_start].encode() + spliced + payload.text[response.value_end :].encode()
+
+
+def _block_around(event: Event, data: bytes) -> bytes:
+    """The block with its payload replaced; a payload of several data lines becomes as many again."""
+    if event.data in event.block:
+        return event.block.replace(event.data, data, 1)
+    lines = b"".join(b"data: " + line + b"\n" for line in data.split(b"\n"))
+    return b"event: " + event.type.encode() + b"\n" + lines + b"\n"

@@ -1,0 +1,57 @@
+"""The hold: lifecycle and neutral events kept back until the turn is committed or failed (T1, R7).
+
+Its clock starts with the turn's first held lifecycle event and runs on across a replay: holding never costs a turn more
+than its ten seconds. Neutral events keep their places among the others but neither start the clock nor obey it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from gateway.core.events import Event, EventClass
+
+
+class Hold:
+    """One turn's held events, with the bounds of R7."""
+
+    def __init__(self, seconds: float, bytes_max: int, events_max: int) -> None:
+        self._seconds = seconds
+        self._bytes_max = bytes_max
+        self._events_max = events_max
+        self._ends_at = math.inf
+        self._events: list[Event] = []
+        self._bytes = 0
+        self._holds_lifecycle = False
+
+    def __repr__(self) -> str:
+        return f"<Hold {len(self._events)} events, until {self._ends_at}>"
+
+    @property
+    def deadline(self) -> float:
+        """When what is held must go; infinity while no lifecycle event is held."""
+        return self._ends_at if self._holds_lifecycle else math.inf
+
+    @property
+    def is_too_large(self) -> bool:
+        """R7: the prefix passed a bound."""
+        return self._bytes > self._bytes_max or len(self._events) > self._events_max
+
+    def is_over(self, at: float) -> bool:
+        """Whether the clock has run out, even if nothing was held when it did."""
+        return at >= self._ends_at
+
+    def add(self, event: Event, at: float) -> None:
+        """Keep an event seen at `at`."""
+        if event.kind is EventClass.LIFECYCLE:
+            self._ends_at = min(self._ends_at, at + self._seconds)
+            self._holds_lifecycle = True
+        self._events.append(event)
+        self._bytes += len(event.block)
+
+    def take(self) -> Sequence[Event]:
+        """All that is held, in order; nothing is held any more."""
+        events, self._events = self._events, []
+        self._bytes = 0
+        self._holds_lifecycle = False
+        return events

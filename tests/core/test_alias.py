@@ -1,0 +1,58 @@
+"""M3: the client reads its own model's name."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from gateway.core.alias import with_model
+from gateway.core.events import Event
+from gateway.core.sse import read_block
+
+
+def _event(block: bytes) -> Event:
+    event = read_block(block)
+    assert event is not None
+    return event
+
+
+CREATED = (
+    b'event: response.created\ndata: {"type":"response.created","response":{"id":"r", "model" : "up-1","n":1.0}}\n\n'
+)
+
+
+def test_the_name_is_replaced_and_every_other_byte_stays() -> None:
+    """M3, E10."""
+    event = with_model(_event(CREATED), "mine")
+    assert event.block == CREATED.replace(b'"up-1"', b'"mine"')
+    assert event.data == CREATED[len(b"event: response.created\ndata: ") : -2].replace(b'"up-1"', b'"mine"')
+    assert json.loads(event.data) == event.body
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b'{"type":"response.output_text.delta","delta":"up-1","response":{"model":"up-1"}}',
+        b'{"type":"error","error":{"model":"up-1"},"response":{"model":"up-1"}}',
+        b'{"type":"response.completed","response":null}',
+        b'{"type":"response.completed","response":{"model":null}}',
+        b'{"type":"response.completed","response":{"id":"r"}}',
+        b'{"type":"response.completed","model":"up-1"}',
+        b'{"type":"response.completed","response":{"model":"mine"}}',
+        b'{"type":"response.completed","response":{"model":"up-1","model":"up-2"}}',
+        b'{"type":"response.completed","response":{"model":"\xff"}}',
+    ],
+)
+def test_where_there_is_no_name_to_replace_the_event_stays_as_it_came(data: bytes) -> None:
+    """M3: nothing else changes."""
+    event = _event(b"data: " + data + b"\n\n")
+    assert with_model(event, "mine") == event
+
+
+def test_a_payload_of_several_lines_stays_one_event() -> None:
+    """M3, P5."""
+    block = b'event: response.created\ndata: {"type":"response.created",\ndata: "response":{"model":"up-1"}}\n\n'
+    event = with_model(_event(block), "mine")
+    assert event.block == block.replace(b"up-1", b"mine")
+    assert read_block(event.block) == event
