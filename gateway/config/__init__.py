@@ -1,0 +1,143 @@
+"""The configuration file `gateway.toml`, read and validated whole (C1): all that is wrong with it is told at once.
+
+text --tomllib--> document --tables.py--> Document -----------------------> Config
+                      |        | errors, in words by explain.py                ^ values.py
+                      +--references.py--> problems --> ConfigError, or none ---+
+
+section.py     what all tables have in common       tables.py     the file as it is written
+amounts.py     money and prices                     sources.py    secrets by env, file or inline
+addresses.py   base URLs and headers                references.py what only shows between two tables
+problems.py    a problem: file, key path, fix       explain.py    validation errors in words
+"""
+
+import ast
+import re
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from pydantic import ValidationError
+
+from gateway.config.explain import explain
+from gateway.config.problems import ConfigError, Problem, key_path
+from gateway.config.references import reference_problems, table_at
+from gateway.config.sources import Surroundings
+from gateway.config.tables import Document, Estimate, Limits, RouteTable, Server
+from gateway.config.values import Account, Config, Key, ModelConfig, RouteConfig
+
+__all__ = [
+    "Account",
+    "Config",
+    "ConfigError",
+    "Estimate",
+    "Key",
+    "Limits",
+    "ModelConfig",
+    "Problem",
+    "RouteConfig",
+    "Server",
+    "load",
+    "parse",
+]
+
+
+def load(path: Path, environ: Mapping[str, str]) -> Config:
+    """The configuration in the file at `path`; raises ConfigError with everything that is wrong with it."""
+    return parse(_read(path), file=str(path), environ=environ, directory=path.parent)
+
+
+def parse(text: str, *, file: str, environ: Mapping[str, str], directory: Path) -> Config:
+    """The configuration in `text`: `file` is its name in problems, `directory` where relative secret files start."""
+    document = _parse_toml(text, file)
+    inline_is_allowed = table_at(document, "server").get("allow_inline_secrets") is True
+    surroundings = Surroundings(environ, directory, inline_is_allowed)
+    validated, problems = _validate(document, surroundings, file)
+    problems += reference_problems(document, surroundings, file)
+    if validated is None or problems:
+        raise ConfigError(problems)
+    return _build(validated)
+
+
+def _validate(document: dict[str, Any], surroundings: Surroundings, file: str) -> tuple[Document | None, list[Problem]]:
+    """Errors are returned, so that ConfigError is raised outside `except`: pydantic's error, which holds the file's
+    values, must not hang on it as its context."""
+    try:
+        return Document.model_validate(document, context=surroundings), []
+    except ValidationError as error:
+        return None, list(explain(error, file))
+
+
+# --- the file -----------------------------------------------------------------------------------------------------
+
+_PLACE: Final = re.compile(r" \(at (?:line (\d+), column (\d+)|end of document)\)\Z")
+_DECLARED_TWICE: Final = re.compile(r"Cannot declare (\(.*\)) twice")
+
+
+def _read(path: Path) -> str:
+    """The file's text; a byte order mark, which Windows editors write, is no part of it."""
+    try:
+        return path.read_bytes().decode("utf-8-sig")
+    except OSError as error:
+        problem = Problem(str(path), "", f"cannot be read ({error.strerror})", "check the path and its permissions")
+    except UnicodeDecodeError as error:
+        line = error.object.count(b"\n", 0, error.start) + 1
+        problem = Problem(str(path), f"line {line}", "is not UTF-8 text", "save the file as UTF-8")
+    raise ConfigError([problem])
+
+
+def _parse_toml(text: str, file: str) -> dict[str, Any]:
+    try:
+        return tomllib.loads(text)
+    except ValueError as error:  # tomllib.TOMLDecodeError, or an integer of thousands of digits
+        message = str(error)
+    raise ConfigError([_syntax_problem(message, file)])
+
+
+def _syntax_problem(message: str, file: str) -> Problem:
+    """tomllib's message taken apart: TOML itself refuses two tables, or two keys of a table, with one name."""
+    place = _PLACE.search(message)
+    where = f"line {place[1]}, column {place[2]}" if place and place[1] else "the end of the file"
+    what = _PLACE.sub("", message)
+    twice = _DECLARED_TWICE.fullmatch(what)
+    if twice:
+        table = key_path(ast.literal_eval(twice[1]))
+        return Problem(file, where, f"declares the table {table} a second time", "rename or remove one of the two")
+    if what == "Cannot overwrite a value" or what.startswith("Duplicate inline table key"):
+        return Problem(file, where, "sets a key a second time", "remove one of the two")
+    return Problem(file, where, f"is not valid TOML ({what})", "correct the syntax there")
+
+
+# --- the result ---------------------------------------------------------------------------------------------------
+
+
+def _build(document: Document) -> Config:
+    return Config(
+        server=document.server,
+        limits=document.limits,
+        estimate=document.estimate,
+        accounts={name: Account(name, table.balance) for name, table in document.accounts.items()},
+        keys=tuple(
+            Key(name, table.account, table.secret, replay_never=table.replay == "never")
+            for name, table in document.keys.items()
+        ),
+        routes={name: _build_route(name, table) for name, table in document.routes.items()},
+        models={
+            name: ModelConfig(name, table.routes, table.max_output_tokens) for name, table in document.models.items()
+        },
+    )
+
+
+def _build_route(name: str, table: RouteTable) -> RouteConfig:
+    return RouteConfig(
+        name=name,
+        base_url=table.base_url,
+        price=table.price,
+        credential=table.credential,
+        upstream_model=table.model,
+        first_event_seconds=table.first_event_timeout,
+        idle_seconds=table.idle_timeout,
+        connect_seconds=table.connect_timeout,
+        retryable_codes=frozenset(table.retryable_codes),
+        headers=tuple(table.headers.items()),
+    )

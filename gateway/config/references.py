@@ -1,0 +1,71 @@
+"""What only shows between two tables: names that lead nowhere, routes listed twice, keys with one secret.
+
+It reads the document as it was parsed, valid or not, so that these problems are told together with all the others.
+A value of the wrong type is passed over here: the tables have told it.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from pydantic import TypeAdapter, ValidationError
+
+from gateway.config.problems import KeyPath, Problem, key_path, suggestion
+from gateway.config.sources import Secret, Surroundings
+
+_SECRET: Final = TypeAdapter[str](Secret)
+
+Table = Mapping[str, object]
+Finding = tuple[KeyPath, str, str]
+
+
+def reference_problems(document: Table, surroundings: Surroundings, file: str) -> Iterator[Problem]:
+    """All of them, in the order of the file's tables."""
+    findings = (*_unknown_accounts(document), *_same_secrets(document, surroundings), *_wrong_routes(document))
+    for path, problem, fix in findings:
+        yield Problem(file, key_path(path), problem, fix)
+
+
+def table_at(table: object, name: str) -> Table:
+    """The table of that name, empty if it is missing or something else."""
+    inner = table.get(name) if isinstance(table, Mapping) else None
+    return inner if isinstance(inner, Mapping) else {}
+
+
+def _unknown_accounts(document: Table) -> Iterator[Finding]:
+    accounts = list(table_at(document, "accounts"))
+    for name in table_at(document, "keys"):
+        account = table_at(table_at(document, "keys"), name).get("account")
+        if isinstance(account, str) and account not in accounts:
+            yield ("keys", name, "account"), "names no account of this file", suggestion(account, accounts)
+
+
+def _same_secrets(document: Table, surroundings: Surroundings) -> Iterator[Finding]:
+    """A secret that two keys share would let one client pay from the other's account."""
+    owners: dict[str, str] = {}
+    for name in table_at(document, "keys"):
+        secret = _secret(table_at(table_at(document, "keys"), name).get("secret"), surroundings)
+        if secret is None:
+            continue
+        owner = owners.setdefault(secret, name)
+        if owner != name:
+            yield ("keys", name, "secret"), f"is the same secret as {key_path(('keys', owner))}'s", "give each its own"
+
+
+def _secret(source: object, surroundings: Surroundings) -> str | None:
+    try:
+        return _SECRET.validate_python(source, context=surroundings)
+    except ValidationError:
+        return None
+
+
+def _wrong_routes(document: Table) -> Iterator[Finding]:
+    known = list(table_at(document, "routes"))
+    for name in table_at(document, "models"):
+        routes = table_at(table_at(document, "models"), name).get("routes")
+        listed = routes if isinstance(routes, list) else []
+        for position, route in enumerate(listed):
+            path = ("models", name, "routes", position)
+            if isinstance(route, str) and route not in known:
+                yield path, "names no route of this file", suggestion(route, known)
+            elif route in listed[:position]:
+                yield path, "lists a route a second time", "remove it"

@@ -1,0 +1,126 @@
+"""Secrets as the file names them: by `env` or `file`, and `inline` only if the file says that this is wanted (C1).
+
+    { env = "NAME" } | { file = "PATH" } | { inline = "TEXT" }  --resolve-->  the secret itself
+
+They are resolved while the file is validated, so that a missing secret is reported together with everything else.
+A relative file starts at the directory of the configuration file. Neither a secret nor what the file says in place of
+one is ever quoted: people do write the secret where its name belongs.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Final, cast
+
+from pydantic import BeforeValidator, GetCoreSchemaHandler, GetPydanticSchema, ValidationInfo
+from pydantic_core import CoreSchema, core_schema
+
+from gateway.config.problems import refusal
+from gateway.config.section import Section
+
+SECRET_BYTES_MAX: Final = 65536
+"""No key is longer than a header may be; a larger file is the wrong file."""
+
+_HEADER_TEXT: Final = re.compile(r"[!-~]+")
+_ENVIRONMENT_NAME: Final = re.compile(r"[A-Z][A-Z0-9_]{0,63}")
+"""A variable's name that is safe to quote; anything else in its place may be the secret itself."""
+
+_NAME_A_SOURCE: Final = 'write { env = "NAME" } or { file = "PATH" }'
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What the file refers to outside itself; passed to the validators as their context."""
+
+    environ: Mapping[str, str]
+    directory: Path
+    inline_is_allowed: bool
+
+
+class SecretSource(Section):
+    """Where a secret is found: exactly one of the three."""
+
+    env: str | None = None
+    file: str | None = None
+    inline: str | None = None
+
+
+def resolve(source: SecretSource, surroundings: Surroundings) -> str:
+    """The secret itself, without white space around it."""
+    given = [name for name in SecretSource.model_fields if getattr(source, name) is not None]
+    if len(given) != 1:
+        raise refusal(f"names {len(given)} sources instead of one", _NAME_A_SOURCE)
+    if source.env is not None:
+        return _checked(_from_environment(source.env, surroundings))
+    if source.file is not None:
+        return _checked(_from_file(surroundings.directory / source.file))
+    if not surroundings.inline_is_allowed:
+        fix = f"{_NAME_A_SOURCE}, or set server.allow_inline_secrets = true"
+        raise refusal("has its secret in the file itself, which is not allowed", fix)
+    return _checked(source.inline or "")
+
+
+def _from_environment(name: str, surroundings: Surroundings) -> str:
+    secret = surroundings.environ.get(name, "")
+    if secret.strip():
+        return secret
+    variable = name if _ENVIRONMENT_NAME.fullmatch(name) else "variable it names"
+    raise refusal(f"the environment's {variable} is unset or empty", "set it before the gateway starts")
+
+
+def _from_file(path: Path) -> str:
+    """Regular files only: a pipe could be waited for without end, and could not be read again at a reload."""
+    try:
+        if path.is_file():
+            with path.open("rb") as file:
+                return _decoded(file.read(SECRET_BYTES_MAX + 1))
+    except OSError as error:
+        why = error.strerror or "unknown reason"
+        raise refusal(f"its file cannot be read ({why})", "let the gateway's user read that file") from None
+    fix = "create it; a relative path starts at the directory of the configuration file"
+    raise refusal("its file does not exist or is not a regular file", fix)
+
+
+def _decoded(content: bytes) -> str:
+    """Latin-1 takes every byte; what is no header text is refused later, without a decoding error that quotes it."""
+    if len(content) > SECRET_BYTES_MAX:
+        raise refusal(f"its file is larger than {SECRET_BYTES_MAX} bytes", "name the file that holds only the secret")
+    return content.decode("latin-1")
+
+
+def _checked(text: str) -> str:
+    secret = text.strip()
+    if not secret:
+        raise refusal("its secret is empty", "put the secret in its place")
+    if _HEADER_TEXT.fullmatch(secret) is None:
+        fix = "use visible ASCII characters only, on one line, without spaces"
+        raise refusal("its secret holds characters that a header cannot carry", fix)
+    return secret
+
+
+def _refuse_plain_text(value: object) -> object:
+    if isinstance(value, str):
+        raise refusal("is plain text in place of a secret's source", _NAME_A_SOURCE)
+    return value
+
+
+def _resolve_in_context(source: SecretSource, info: ValidationInfo) -> str:
+    return resolve(source, cast("Surroundings", info.context))
+
+
+def _secret_schema(_source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+    written = handler.generate_schema(Annotated[SecretSource, BeforeValidator(_refuse_plain_text)])
+    return core_schema.with_info_after_validator_function(_resolve_in_context, written)
+
+
+Secret = Annotated[str, GetPydanticSchema(_secret_schema)]
+"""A secret's text, written as a `SecretSource`; validate it with `Surroundings` as the context."""
+
+
+def _credential_is_none(value: object) -> object:
+    return None if value == "none" else value
+
+
+Credential = Annotated[Secret | None, BeforeValidator(_credential_is_none)]
+"""A route's secret, or None, written "none", for an upstream that asks for no key."""

@@ -1,0 +1,152 @@
+"""The file as it is written, table by table: names, types, bounds and defaults. What only shows between two tables
+(a key's account, a model's routes) is in `references.py`.
+"""
+
+from typing import Annotated, Final, Literal
+
+from pydantic import BeforeValidator, Field
+
+from gateway import limits
+from gateway.config.addresses import BaseUrl, Headers
+from gateway.config.amounts import Balance, PriceTable, WrittenPrice
+from gateway.config.problems import refusal
+from gateway.config.section import Section
+from gateway.config.sources import Credential, Secret, SecretSource
+from gateway.core.failures import RETRYABLE_CODES
+
+TIMEOUT_SECONDS_MAX: Final = 3600.0
+"""Nothing outlives the 60 minutes of a connection (T5); a larger figure is one in milliseconds."""
+BYTES_MAX: Final = 1024 * limits.MIB
+COUNT_MAX: Final = 65536
+"""Bounds of the bounds: beyond them one client could take the process's memory."""
+TOKENS_MAX: Final = 10_000_000
+"""Above any model's output, below what would overflow a price."""
+
+Name = Annotated[str, Field(pattern=r"^[!-~]{1,128}$")]
+"""Names go into logs, metrics, the ledger and command lines: visible ASCII, no spaces."""
+
+Timeout = Annotated[float, Field(gt=0, le=TIMEOUT_SECONDS_MAX)]
+Grace = Annotated[float, Field(ge=0, le=TIMEOUT_SECONDS_MAX)]
+Size = Annotated[int, Field(ge=1, le=BYTES_MAX)]
+Count = Annotated[int, Field(ge=1, le=COUNT_MAX)]
+Tokens = Annotated[int, Field(ge=0, le=TOKENS_MAX)]
+
+
+class Server(Section):
+    """How the gateway listens, waits, charges and logs. Durations are seconds."""
+
+    host: str = Field(default="127.0.0.1", min_length=1)
+    port: int = Field(default=8080, ge=0, le=65535, description="0 is any free port")
+    absent_store: Literal["upstream", "false"] = Field(default="upstream", description="S1")
+    start: Literal["late", "early"] = Field(default="late", description="H9")
+    start_latest: Timeout = Field(default=limits.START_LATEST_SECONDS, description="H9")
+    connection_grace: Grace = Field(default=0.0, description="W6")
+    connection_limit: float = Field(
+        default=limits.CONNECTION_SECONDS_MAX,
+        gt=0,
+        le=limits.CONNECTION_SECONDS_MAX,
+        description="T5: may be shortened, never made longer than what clients are told",
+    )
+    drain_timeout: Grace = Field(default=limits.DRAIN_SECONDS_MAX, description="T7")
+    write_timeout: Timeout = Field(default=limits.WRITE_SECONDS_MAX, description="T6")
+    replay_side_effect_tools: bool = Field(default=False, description="S6")
+    failed_metered: Literal["charge", "void"] = Field(
+        default="charge", description="B3: a failure with usage, no output"
+    )
+    delivered_unmetered: Literal["estimate", "void"] = Field(default="estimate", description="B3: output without usage")
+    allow_inline_secrets: bool = Field(default=False, description="C1")
+    log_format: Literal["json", "console"] = "json"
+    log_level: Literal["debug", "info", "warning", "error", "critical"] = "info"
+
+
+class Limits(Section):
+    """Bounds that an operator may move; the others are constants of `gateway/limits.py`."""
+
+    hold_bytes_max: Size = limits.HOLD_BYTES_MAX
+    hold_events_max: Count = limits.HOLD_EVENTS_MAX
+    event_bytes_max: Size = limits.EVENT_BYTES_MAX
+    body_bytes_max: Size = limits.BODY_BYTES_MAX
+    waiting_creates_max: int = Field(default=limits.WAITING_CREATES_MAX, ge=0, le=COUNT_MAX)
+    waiting_bytes_max: int = Field(default=limits.WAITING_BYTES_MAX, ge=0, le=BYTES_MAX)
+
+
+class Estimate(Section):
+    """B4: what a part that is not text counts for, in tokens."""
+
+    image_tokens: Tokens = 1000
+    file_tokens: Tokens = 5000
+
+
+class AccountTable(Section):
+    """Who pays (B6)."""
+
+    balance: Balance = Field(examples=['balance = "unlimited" or an amount of dollars like "12.50"'])
+
+
+class KeyTable(Section):
+    """What a client shows to be let in."""
+
+    account: str = Field(examples=['account = "NAME" of a table in accounts'])
+    secret: Secret = Field(examples=['secret = { env = "GATEWAY_KEY" }'])
+    replay: Literal["auto", "never"] = Field(default="auto", description="R10a")
+
+
+def _websocket_is_to_come(value: object) -> object:
+    if value == "websocket":
+        raise refusal('"websocket" is not supported yet', 'write transport = "sse"')
+    return value
+
+
+class RouteTable(Section):
+    """A configured way to run a model. Durations are seconds."""
+
+    base_url: BaseUrl = Field(examples=['base_url = "https://api.openai.com/v1"'])
+    transport: Annotated[Literal["sse"], BeforeValidator(_websocket_is_to_come)] = "sse"
+    credential: Credential = Field(examples=['credential = { env = "OPENAI_API_KEY" }, or "none" if it needs none'])
+    model: Name | None = Field(default=None, description="the upstream's name of the model; the client's if left out")
+    first_event_timeout: Timeout = Field(default=limits.FIRST_EVENT_SECONDS, description="T2")
+    idle_timeout: Timeout = Field(default=limits.IDLE_SECONDS, description="T4")
+    connect_timeout: Timeout = Field(default=limits.CONNECT_SECONDS, description="T3")
+    retryable_codes: tuple[Annotated[str, Field(min_length=1)], ...] = Field(
+        default=tuple(sorted(RETRYABLE_CODES)), strict=False, description="rule 5 of the failure table"
+    )
+    headers: Headers = Field(default={}, description="H4: sent with every request")
+    price: WrittenPrice = Field(examples=['price = "free" or { input = "1.25", output = "10" }'])
+
+
+class ModelTable(Section):
+    """The name a client uses, and the routes that serve it, in order (M1)."""
+
+    routes: tuple[str, ...] = Field(strict=False, min_length=1, examples=['routes = ["NAME"] of tables in routes'])
+    max_output_tokens: int = Field(
+        default=16384, ge=1, le=TOKENS_MAX, description="B6: reserved if the request names none"
+    )
+
+
+class Document(Section):
+    """The whole file. A gateway without an account, a key, a route or a model can serve nobody."""
+
+    server: Server = Server()
+    limits: Limits = Limits()
+    estimate: Estimate = Estimate()
+    accounts: dict[Name, AccountTable] = Field(min_length=1, examples=["a table [accounts.NAME]"])
+    keys: dict[Name, KeyTable] = Field(min_length=1, examples=["a table [keys.NAME]"])
+    routes: dict[Name, RouteTable] = Field(min_length=1, examples=["a table [routes.NAME]"])
+    models: dict[Name, ModelTable] = Field(min_length=1, examples=['a table [models."NAME"]'])
+
+
+ANY_NAME: Final = "*"
+SECTIONS: Final[dict[tuple[str, ...], type[Section]]] = {
+    # which table stands where: what an error's key path is looked up in
+    (): Document,
+    ("server",): Server,
+    ("limits",): Limits,
+    ("estimate",): Estimate,
+    ("accounts", ANY_NAME): AccountTable,
+    ("keys", ANY_NAME): KeyTable,
+    ("keys", ANY_NAME, "secret"): SecretSource,
+    ("routes", ANY_NAME): RouteTable,
+    ("routes", ANY_NAME, "credential"): SecretSource,
+    ("routes", ANY_NAME, "price"): PriceTable,
+    ("models", ANY_NAME): ModelTable,
+}

@@ -1,0 +1,69 @@
+"""The configuration as the rest of the program sees it: checked, resolved and frozen.
+
+The names of fields carry their units where the file's do not. Secrets are kept out of every repr.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from gateway import limits
+from gateway.config.tables import Estimate, Limits, Server
+from gateway.core.failures import RETRYABLE_CODES
+from gateway.core.money import Price
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """Who pays: a balance at the start, or None for an unlimited one (B6)."""
+
+    name: str
+    balance_nanodollars: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """What a client shows, the account it draws on, and whether its turns may be replayed (R10a)."""
+
+    name: str
+    account: str
+    secret: str = field(repr=False)
+    replay_never: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RouteConfig:
+    """A configured way to run a model. `base_url` has no trailing slash; `credential` is None if none is sent;
+    `upstream_model` is None if the client's name goes up; header names are in lower case."""
+
+    name: str
+    base_url: str
+    price: Price
+    credential: str | None = field(default=None, repr=False)
+    upstream_model: str | None = None
+    first_event_seconds: float = limits.FIRST_EVENT_SECONDS
+    idle_seconds: float = limits.IDLE_SECONDS
+    connect_seconds: float = limits.CONNECT_SECONDS
+    retryable_codes: frozenset[str] = frozenset(RETRYABLE_CODES)
+    headers: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ModelConfig:
+    """A client's name of a model: its routes in order, and the output that a request reserves if it names none."""
+
+    name: str
+    routes: tuple[str, ...]
+    max_output_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """All of it. `accounts`, `routes` and `models` are by name, in the order of the file."""
+
+    server: Server
+    limits: Limits
+    estimate: Estimate
+    accounts: Mapping[str, Account]
+    keys: tuple[Key, ...]
+    routes: Mapping[str, RouteConfig]
+    models: Mapping[str, ModelConfig]
