@@ -1,0 +1,1 @@
+"""Money behind its port: accounts, reservations, the house account."""

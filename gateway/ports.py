@@ -1,0 +1,219 @@
+"""What the engine asks of its neighbours: doors, upstreams, the ledger, the records, the house.
+
+Each port has one contract, stated here, and a suite of tests that every adapter passes. A new door, transport or store
+is one module that passes its suite, and one line in `app.py`.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import trio
+
+from gateway.core.failures import Failure
+from gateway.core.messages import AttemptReport, AttemptStarted, Deliver, DeliverFailure, Door, Headers, Input
+from gateway.core.money import Flag, Price, Resolution, Result
+from gateway.core.request import TurnRequest
+
+Stamped = tuple[Input, float]
+"""An input and the time at which it was seen."""
+
+
+class Downstream(Protocol):
+    """One turn's client. `write` and `write_quiet` are called by one task; a client that cannot be written to any more
+    need not raise: `wait_left` tells."""
+
+    door: Door
+
+    @property
+    def quiet_deadline(self) -> float:
+        """When `write_quiet` is due if nothing else is written until then (H6, H9); infinity for never."""
+        ...
+
+    async def write(self, frames: Deliver | DeliverFailure) -> None:
+        """Write events or a failure; returns when the transport has taken them."""
+        ...
+
+    async def write_quiet(self) -> None:
+        """Write what tells a waiting client that the gateway lives: headers, a comment."""
+        ...
+
+    async def end(self) -> None:
+        """Nothing follows: close the body (HTTP), or leave the connection to its next turn (WebSocket)."""
+        ...
+
+    async def wait_left(self) -> str:
+        """Return when the client has left, with how."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """A request for a turn, admitted by its door: whose it is, and until when it may run, in seconds of the monotonic
+    clock. From `connection_limit_at` nothing is replayed (R12); at `cut_at` a running turn is cut (T5)."""
+
+    turn_id: str
+    account: str
+    request: TurnRequest
+    replay_is_disabled: bool = False
+    connection_limit_at: float = math.inf
+    cut_at: float = math.inf
+
+
+class Turns(Protocol):
+    """What a door asks of the engine."""
+
+    async def run_turn(self, order: Order, client: Downstream) -> None:
+        """One turn, from reservation to last frame. Raises Refusal if it may not begin: then nothing was written."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class UpstreamCall:
+    """What an attempt sends: the body for this route, the client's forwardable headers, and whose call it is."""
+
+    turn_id: str
+    body: bytes = field(repr=False)
+    headers: Headers = field(default=(), repr=False)
+
+
+class Upstream(Protocol):
+    """One route's way to its upstream.
+
+    `attempt` sends stamped inputs as they happen: `Opened` once, `Batch`es, and `AttemptEnded` last unless a terminal
+    event came. It maps every error of its library to a Failure, and raises only what is a bug. When the receiving end
+    is closed it stops; when it is cancelled it closes its connection, bounded.
+    """
+
+    async def attempt(self, call: UpstreamCall, inputs: trio.MemorySendChannel[Stamped]) -> None:
+        """Run one attempt to its end."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """A configured way to run a model."""
+
+    name: str
+    upstream: Upstream
+    terms: AttemptStarted
+    price: Price
+    upstream_model: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """A model's routes, in order, and the output limit that a reservation assumes if the request names none (B6)."""
+
+    name: str
+    routes: tuple[Route, ...]
+    max_output_tokens: int
+
+
+class Draining(Protocol):
+    """Whether the gateway is shutting down (T7)."""
+
+    def is_draining(self) -> bool:
+        """It is."""
+        ...
+
+    async def wait(self) -> None:
+        """Return when it begins to."""
+        ...
+
+
+class House(Protocol):
+    """How the house stands: facts that the replay decision and the choice of a route read."""
+
+    def is_draining(self) -> bool:
+        """R12, T7."""
+        ...
+
+    def is_throttled(self) -> bool:
+        """R13: the replay budget is spent."""
+        ...
+
+    def is_cooling(self, route: str) -> bool:
+        """R14: the route takes no turn at the moment."""
+        ...
+
+
+class Ledger(Protocol):
+    """Accounts and reservations (B). Every call is idempotent on the turn id and returns once it is durable."""
+
+    async def reserve(self, turn_id: str, account: str, nanodollars: int) -> Result:
+        """CREATED, EXISTS, EXISTS_WITH_DIFFERENT_AMOUNT or INSUFFICIENT_BALANCE; open reservations never exceed the
+        balance. Raises LedgerUnavailable."""
+        ...
+
+    async def resolve(self, turn_id: str, resolution: Resolution) -> Result:
+        """SETTLED or VOIDED; ALREADY_SETTLED, ALREADY_VOIDED or NOT_FOUND change nothing. Raises LedgerUnavailable."""
+        ...
+
+    async def book_house(self, turn_id: str, attempt: int, nanodollars: int) -> Result:
+        """B2: the house bears the cost of an attempt its client does not pay: CREATED or EXISTS."""
+        ...
+
+
+class LedgerUnavailable(Exception):
+    """The ledger cannot be reached: no new turn may start."""
+
+
+@dataclass(frozen=True, slots=True)
+class TurnOpening:
+    """A turn begins (L1). `opened_at` is wall-clock time, seconds since the epoch."""
+
+    turn_id: str
+    account: str
+    model: str
+    door: Door
+    reserved_nanodollars: int
+    opened_at: float
+    client_retry_count: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptClosing:
+    """An attempt is over (L1)."""
+
+    turn_id: str
+    attempt: int
+    report: AttemptReport
+    upstream_request_id: str | None = None
+    house_nanodollars: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class TurnClosing:
+    """A turn is over (L1): outcome by name, the money as it was resolved, the routes of its attempts in order."""
+
+    turn_id: str
+    outcome: str
+    routes: tuple[str, ...]
+    seconds: float
+    nanodollars: int | None
+    flags: tuple[Flag, ...]
+    failure: Failure | None = None
+    response_id: str | None = None
+
+
+class Records(Protocol):
+    """Turns and attempts (L). Openings return once they are durable; closings are never lost on a normal exit."""
+
+    async def open_turn(self, opening: TurnOpening) -> None:
+        """A turn has its reservation."""
+        ...
+
+    async def open_attempt(self, turn_id: str, attempt: int, route: str) -> None:
+        """An attempt is about to call its upstream."""
+        ...
+
+    async def close_attempt(self, closing: AttemptClosing) -> None:
+        """Whatever ended it."""
+        ...
+
+    async def close_turn(self, closing: TurnClosing) -> None:
+        """Whatever ended it."""
+        ...

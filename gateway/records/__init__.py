@@ -1,0 +1,1 @@
+"""Turns and attempts behind their port."""

@@ -1,0 +1,83 @@
+"""Complete records in memory, the newest kept (ports.Records)."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass, field
+
+import trio
+
+from gateway.ports import AttemptClosing, TurnClosing, TurnOpening
+
+TURNS_KEPT_MAX = 10_000
+"""Ended turns beyond it are forgotten, oldest first: a process that runs for weeks must not grow."""
+
+
+@dataclass(slots=True)
+class AttemptRecord:
+    """One attempt: its route, and how it ended once it has."""
+
+    route: str
+    opened_at: float
+    closing: AttemptClosing | None = None
+
+
+@dataclass(slots=True)
+class TurnRecord:
+    """One turn with its attempts, in order."""
+
+    opening: TurnOpening
+    attempts: list[AttemptRecord] = field(default_factory=list)
+    closing: TurnClosing | None = None
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing more will be written: a discarded attempt's end may come after its turn's own."""
+        return self.closing is not None and all(attempt.closing is not None for attempt in self.attempts)
+
+
+class MemoryRecords:
+    """The turns of this process."""
+
+    def __init__(self, turns_kept_max: int = TURNS_KEPT_MAX) -> None:
+        self._turns_kept_max = turns_kept_max
+        self.turns: OrderedDict[str, TurnRecord] = OrderedDict()
+
+    def __repr__(self) -> str:
+        return f"<MemoryRecords of {len(self.turns)} turns>"
+
+    async def open_turn(self, opening: TurnOpening) -> None:
+        """A turn has its reservation (ports.Records)."""
+        await trio.lowlevel.checkpoint()
+        self.turns[opening.turn_id] = TurnRecord(opening)
+        self._forget_oldest()
+
+    async def open_attempt(self, turn_id: str, attempt: int, route: str) -> None:
+        """An attempt is about to call its upstream (ports.Records). ValueError if attempts are out of order."""
+        await trio.lowlevel.checkpoint()
+        attempts = self.turns[turn_id].attempts
+        if attempt != len(attempts) + 1:
+            raise ValueError(f"attempt {attempt} of {turn_id} follows {len(attempts)}")
+        attempts.append(AttemptRecord(route, trio.current_time()))
+
+    async def close_attempt(self, closing: AttemptClosing) -> None:
+        """An attempt is over (ports.Records); the first closing stays."""
+        await trio.lowlevel.checkpoint()
+        record = self.turns[closing.turn_id].attempts[closing.attempt - 1]
+        record.closing = record.closing or closing
+
+    async def close_turn(self, closing: TurnClosing) -> None:
+        """A turn is over (ports.Records); the first closing stays."""
+        await trio.lowlevel.checkpoint()
+        record = self.turns[closing.turn_id]
+        record.closing = record.closing or closing
+
+    def open_attempts(self) -> list[AttemptRecord]:
+        """Attempts that have not ended."""
+        return [attempt for turn in self.turns.values() for attempt in turn.attempts if attempt.closing is None]
+
+    def _forget_oldest(self) -> None:
+        ended = (turn_id for turn_id, record in self.turns.items() if record.is_over)
+        while len(self.turns) > self._turns_kept_max and (oldest := next(ended, None)) is not None:
+            del self.turns[oldest]
+            ended = (turn_id for turn_id, record in self.turns.items() if record.is_over)
