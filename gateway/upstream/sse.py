@@ -1,0 +1,253 @@
+"""An upstream that answers in server-sent events over HTTP, through httpx2 (C5 `sse`, P8, P9).
+
+One client for each route, no resends by the transport, no redirects, no deadline around a read: the clocks are the
+turn's. What the library raises becomes a Failure here:
+
+    ConnectError, ConnectTimeout            never sent: no byte of the request was written
+    any other TransportError                read error: reset, protocol error, a write that failed
+    an end without a terminal event         read error; a pending event that is whole still counts (P6)
+    a status of 4xx or 5xx                  the upstream's own failure, its answer kept for delivery
+    a 2xx that is no event stream, a 3xx    upstream_bad_response; an empty 2xx is a read error
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+import httpx2
+import trio
+
+from gateway import limits
+from gateway.core.events import Event, EventClass
+from gateway.core.failures import (
+    RETRYABLE_CODES,
+    Failure,
+    FailureKind,
+    UpstreamAnswer,
+    failure_from_answer,
+    gateway_failure,
+)
+from gateway.core.messages import AttemptEnded, Batch, Head, Headers, Opened
+from gateway.core.sse import BlockTooLarge, SSEParser
+from gateway.ports import Stamped, UpstreamCall
+from gateway.upstream.encodings import Decoder, EncodingError, decoder_for
+
+USER_AGENT: Final = "responses-gateway"
+Inputs = trio.MemorySendChannel[Stamped]
+
+
+@dataclass(frozen=True, slots=True)
+class SSESettings:
+    """What differs from route to route. Durations are seconds."""
+
+    base_url: str
+    credential: str | None = field(default=None, repr=False)
+    headers: Headers = ()
+    connect_seconds: float = limits.CONNECT_SECONDS
+    event_bytes_max: int = limits.EVENT_BYTES_MAX
+    retryable_codes: frozenset[str] = RETRYABLE_CODES
+
+
+class SSEUpstream:
+    """One route's upstream. `transport` replaces the network (a scripted upstream in tests)."""
+
+    def __init__(self, settings: SSESettings, transport: httpx2.AsyncBaseTransport | None = None) -> None:
+        self._settings = settings
+        self._url = settings.base_url.rstrip("/") + "/responses"
+        self._client = httpx2.AsyncClient(
+            transport=transport,
+            timeout=httpx2.Timeout(None, connect=settings.connect_seconds),
+            limits=httpx2.Limits(max_connections=None, max_keepalive_connections=None),
+            follow_redirects=False,
+            trust_env=False,
+        )
+
+    def __repr__(self) -> str:
+        return f"<SSEUpstream {self._url}>"
+
+    async def aclose(self) -> None:
+        """Close the pooled connections."""
+        await self._client.aclose()
+
+    async def attempt(self, call: UpstreamCall, inputs: Inputs) -> None:
+        """Run one attempt (ports.Upstream)."""
+        try:
+            failure = await self._converse(call, inputs)
+            if failure is not None:
+                await inputs.send((AttemptEnded(failure), trio.current_time()))
+        except trio.BrokenResourceError:
+            return  # the turn is decided: nobody listens any more
+
+    async def _converse(self, call: UpstreamCall, inputs: Inputs) -> Failure | None:
+        """The call, to its end: None after a terminal event, else why it ended without one."""
+        request = self._client.build_request("POST", self._url, content=call.body, headers=self._headers(call))
+        try:
+            response = await self._client.send(request, stream=True)
+        except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout) as error:
+            return gateway_failure(FailureKind.NEVER_SENT, "upstream_connect_error", _why(error))
+        except httpx2.TransportError as error:
+            return _read_error(_why(error))
+        try:
+            return await self._answer(response, inputs)
+        except (httpx2.TransportError, EncodingError) as error:
+            return _read_error(_why(error))
+        finally:
+            with trio.CancelScope(shield=True, deadline=trio.current_time() + limits.UPSTREAM_CLOSE_SECONDS_MAX):
+                await response.aclose()
+
+    def _headers(self, call: UpstreamCall) -> list[tuple[bytes, bytes]]:
+        """H4: the client's forwardable headers, what the gateway asks for, and the route's own; of one name the last.
+        A client's value may hold any byte of latin-1."""
+        own = {
+            "content-type": "application/json",
+            "accept": "text/event-stream",
+            "accept-encoding": "identity",
+            "user-agent": USER_AGENT,
+        }
+        if self._settings.credential is not None:
+            own["authorization"] = f"Bearer {self._settings.credential}"
+        headers = {**dict(call.headers), **own, **dict(self._settings.headers)}
+        return [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()]
+
+    async def _answer(self, response: httpx2.Response, inputs: Inputs) -> Failure | None:
+        decoder = decoder_for(response.headers.get("content-encoding", ""))
+        if response.is_error:
+            return self._refused(response, await _read_error_body(response, decoder))
+        if not response.is_success:
+            return self._bad_response(f"status {response.status_code}")
+        if decoder is None:
+            return self._bad_response("it is encoded in a way that was not asked for")
+        if response.headers.get("content-type", "").strip().lower().startswith("text/event-stream"):
+            return await self._stream(response, decoder, inputs)
+        body = await _read_body(response, decoder)
+        return _read_error("the answer was empty") if body == b"" else self._bad_response("it is no event stream")
+
+    def _refused(self, response: httpx2.Response, body: bytes | None) -> Failure:
+        """The status decides, even where the body cannot be read: no 504 is replayed, and no 400."""
+        answer = UpstreamAnswer(response.status_code, _headers_of(response), body or b"")
+        failure = failure_from_answer(answer, self._settings.retryable_codes)
+        if body is not None or failure.answer is None:
+            return failure
+        return replace(self._bad_response(f"the body of status {response.status_code}"), kind=failure.kind)
+
+    def _bad_response(self, what: str) -> Failure:
+        code = "upstream_bad_response"
+        is_retryable = code in self._settings.retryable_codes
+        kind = FailureKind.RETRYABLE if is_retryable else FailureKind.NOT_RETRYABLE
+        return gateway_failure(kind, code, f"the upstream's answer cannot be used: {what}")
+
+    # --- the stream ---------------------------------------------------------------------------------------------
+
+    async def _stream(self, response: httpx2.Response, decoder: Decoder, inputs: Inputs) -> Failure | None:
+        await inputs.send((Opened(Head(_headers_of(response))), trio.current_time()))
+        parser = SSEParser(self._settings.event_bytes_max)
+        async with _chunks_of(response) as chunks:
+            try:
+                async for chunk in chunks:
+                    for piece in decoder.decode(chunk):
+                        parser.receive_data(piece)
+                        if await _send_events(parser, inputs):
+                            await _drain(chunks)
+                            return None
+            except BlockTooLarge as error:
+                return gateway_failure(FailureKind.BUFFER_OVERFLOW, "upstream_stream_buffer_limit", str(error))
+        decoder.end()
+        return await _end_of_stream(parser, inputs)
+
+
+async def _send_events(parser: SSEParser, inputs: Inputs) -> bool:
+    """Send all complete events in batches; whether the last one is terminal. Raises BlockTooLarge behind them."""
+    at = trio.current_time()
+    while True:  # noqa: ASYNC913 - it goes round only behind a send
+        events, too_large = _take_events(parser)
+        if events:
+            await inputs.send((Batch(events), at))
+        if too_large is not None:
+            raise too_large
+        if events and events[-1].kind is EventClass.TERMINAL:
+            return True
+        if len(events) < limits.BATCH_EVENTS_MAX:
+            return False
+
+
+def _take_events(parser: SSEParser) -> tuple[list[Event], BlockTooLarge | None]:
+    """Up to a batch of events, none behind a terminal one (E9), and the reason why there can be no more."""
+    events: list[Event] = []
+    try:
+        while len(events) < limits.BATCH_EVENTS_MAX and (event := parser.next_event()) is not None:
+            events.append(event)
+            if event.kind is EventClass.TERMINAL:
+                break
+    except BlockTooLarge as error:
+        return events, error
+    return events, None
+
+
+async def _drain(chunks: AsyncIterator[bytes]) -> None:
+    """E9: read to the body's end, so that the connection can serve again; a break says nothing any more. The turn
+    bounds the wait."""
+    with suppress(httpx2.TransportError):
+        async for _ in chunks:
+            pass
+
+
+async def _end_of_stream(parser: SSEParser, inputs: Inputs) -> Failure | None:
+    event = parser.receive_end(clean=True)
+    if event is not None:
+        await inputs.send((Batch([event]), trio.current_time()))
+        if event.kind is EventClass.TERMINAL:
+            return None
+    return _read_error("the upstream ended the stream without a terminal event")
+
+
+@asynccontextmanager
+async def _chunks_of(response: httpx2.Response) -> AsyncIterator[AsyncIterator[bytes]]:
+    """The body as it comes off the wire. httpx2 reads through nested generators, and one that is left in the middle
+    drops those within; so what is left is ended by a cancelled read, which unwinds them from the inside."""
+    chunks = response.aiter_raw()
+    try:
+        yield chunks
+    finally:
+        with trio.move_on_after(0, shield=True):
+            await _drain(chunks)
+
+
+async def _read_error_body(response: httpx2.Response, decoder: Decoder | None) -> bytes | None:
+    """None if it broke, is encoded in a way that is not known, or is too large."""
+    if decoder is None:
+        return None
+    try:
+        return await _read_body(response, decoder)
+    except (httpx2.TransportError, EncodingError):
+        return None
+
+
+async def _read_body(response: httpx2.Response, decoder: Decoder) -> bytes | None:
+    """A body that is no stream, decoded; None if it is too large to be an error object."""
+    body = bytearray()
+    async with _chunks_of(response) as chunks:
+        async for chunk in chunks:
+            for piece in decoder.decode(chunk):
+                body += piece
+                if len(body) > limits.ERROR_BODY_BYTES_MAX:
+                    return None
+    if body:
+        decoder.end()
+    return bytes(body)
+
+
+def _headers_of(response: httpx2.Response) -> Headers:
+    """Names in lower case, values as they came."""
+    return tuple((name.decode("latin-1").lower(), value.decode("latin-1")) for name, value in response.headers.raw)
+
+
+def _read_error(why: str) -> Failure:
+    return gateway_failure(FailureKind.READ_ERROR, "stream_read_error", why)
+
+
+def _why(error: Exception) -> str:
+    """What a client may know of a library's error: its kind, never its text, which may name hosts."""
+    return f"the upstream connection failed ({type(error).__name__})"

@@ -1,0 +1,150 @@
+"""An SSE upstream on either face of a scripted one, and what an attempt on it tells its turn.
+
+The two faces play the same `Reply`: in memory below the client (`memory`), and on a real loopback socket (`socket`).
+Both run on the virtual clock.
+"""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+import httpx2
+import trio
+
+from gateway import limits
+from gateway.core.events import EventClass
+from gateway.core.failures import Failure
+from gateway.core.messages import AttemptEnded, Batch, Headers, Opened
+from gateway.ports import Stamped, Upstream, UpstreamCall
+from gateway.upstream.scripted import Reply, Script, ScriptedTransport, serve_scripted
+from gateway.upstream.sse import SSESettings, SSEUpstream
+
+FACES = ("memory", "socket")
+CALL = UpstreamCall("turn", b'{"model":"gpt-test","stream":true}')
+TLS = ssl.create_default_context()
+FRAMING = ("transfer-encoding", "content-length", "connection", "date", "server")
+"""Headers that a server adds to frame its body: only a socket has them."""
+
+
+@asynccontextmanager
+async def upstream_on(face: str, script: Script, **settings: Any) -> AsyncIterator[SSEUpstream]:
+    """The scripted upstream behind a real adapter. Closing it ends the server."""
+    async with trio.open_nursery() as nursery:
+        if face == "memory":
+            upstream = SSEUpstream(SSESettings("http://upstream.test/v1", **settings), ScriptedTransport(script))
+        else:
+            port = await nursery.start(serve_scripted, script, "127.0.0.1", 0)
+            upstream = upstream_at(port, network(), **settings)
+        yield upstream
+        await upstream.aclose()
+        nursery.cancel_scope.cancel()
+
+
+def upstream_at(port: int, transport: httpx2.AsyncBaseTransport | None = None, **settings: Any) -> SSEUpstream:
+    """An adapter that calls a port of this machine."""
+    return SSEUpstream(SSESettings(f"http://127.0.0.1:{port}/v1", **settings), transport)
+
+
+def network(connections_max: int | None = None) -> httpx2.AsyncBaseTransport:
+    """The real network as the adapter uses it, but for the certificates: to read them anew for each test costs more
+    than all that the test does."""
+    return httpx2.AsyncHTTPTransport(verify=TLS, limits=httpx2.Limits(max_connections=connections_max))
+
+
+def script_of(*replies: Reply, is_cycle: bool = False) -> Script:
+    """A script by the name of `a`."""
+    return Script("a", replies, is_cycle=is_cycle)
+
+
+class Inputs:
+    """What one attempt told its turn, with the times at which it was seen."""
+
+    def __init__(self, stamped: Sequence[Stamped]) -> None:
+        self.stamped = list(stamped)
+
+    @property
+    def words(self) -> list[str]:
+        """Kinds in order, batches by their events: how a read is cut into batches is the network's."""
+        return [word for arrived, _ in self.stamped for word in _words(arrived)]
+
+    @property
+    def blocks(self) -> list[bytes]:
+        """The bytes of each event."""
+        return [event.block for arrived, _ in self.stamped if isinstance(arrived, Batch) for event in arrived.events]
+
+    @property
+    def head(self) -> Headers:
+        """The headers of the stream, less those that frame it."""
+        heads = [arrived.head for arrived, _ in self.stamped if isinstance(arrived, Opened)]
+        return tuple((name, value) for name, value in heads[0].headers if name not in FRAMING)
+
+    @property
+    def failure(self) -> Failure:
+        """Why it ended."""
+        (failure,) = [arrived.failure for arrived, _ in self.stamped if isinstance(arrived, AttemptEnded)]
+        return failure
+
+    @property
+    def ended_as(self) -> tuple[str, str]:
+        """The kind and code of why it ended."""
+        return self.failure.kind.value, self.failure.code
+
+    @property
+    def told(self) -> tuple[list[str], list[bytes], str]:
+        """All that does not depend on times or on the network's ways."""
+        ends = [_ending(arrived.failure) for arrived, _ in self.stamped if isinstance(arrived, AttemptEnded)]
+        return self.words, self.blocks, "".join(ends)
+
+
+def _words(arrived: object) -> list[str]:
+    if isinstance(arrived, Batch):
+        return [event.type for event in arrived.events]
+    return ["opened"] if isinstance(arrived, Opened) else ["ended"] if isinstance(arrived, AttemptEnded) else ["?"]
+
+
+def _ending(failure: Failure) -> str:
+    answer = failure.answer
+    told = "" if answer is None else f" {answer.status} {answer.header('content-type')} {answer.body!r}"
+    return f"{failure.kind.value} {failure.code} {failure.status}{told}"
+
+
+async def attempt(upstream: Upstream, call: UpstreamCall = CALL) -> Inputs:
+    """Run one attempt as a turn does: behind a terminal event the upstream has a moment to end its body (E9)."""
+    sending, receiving = trio.open_memory_channel[Stamped](0)
+    stamped: list[Stamped] = []
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(_run, upstream, call, sending)
+        async with receiving:
+            async for arrived in receiving:
+                stamped.append(arrived)
+                if _is_terminal(arrived):
+                    nursery.cancel_scope.deadline = trio.current_time() + limits.UPSTREAM_DRAIN_SECONDS_MAX
+    return Inputs(stamped)
+
+
+async def attempt_at(port: int, call: UpstreamCall = CALL, **settings: Any) -> Inputs:
+    """One attempt on a port of this machine, by an adapter of its own."""
+    upstream = upstream_at(port, network(), **settings)
+    try:
+        return await attempt(upstream, call)
+    finally:
+        with trio.move_on_after(1, shield=True):
+            await upstream.aclose()
+
+
+async def _run(upstream: Upstream, call: UpstreamCall, sending: trio.MemorySendChannel[Stamped]) -> None:
+    async with sending:
+        await upstream.attempt(call, sending)
+
+
+def _is_terminal(stamped: Stamped) -> bool:
+    arrived, _ = stamped
+    return isinstance(arrived, Batch) and any(event.kind is EventClass.TERMINAL for event in arrived.events)
+
+
+async def settle() -> None:
+    """Let the server see what the client did: on a loopback socket it needs no time, but a few passes."""
+    await trio.sleep(0.01)
