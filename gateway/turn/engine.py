@@ -1,0 +1,84 @@
+"""The engine: admits a turn, opens its books, runs it. One for each process; it knows every turn that runs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import structlog
+
+from gateway import limits
+from gateway.core.failures import Refusal
+from gateway.core.messages import DrainStarted
+from gateway.core.rules import TurnRules
+from gateway.ports import Downstream, Model, Order, Route
+from gateway.turn.books import BookKeeping, Books, open_books
+from gateway.turn.running import RunningTurn
+from gateway.turn.selection import Selection
+
+logger = structlog.get_logger("gateway.turn")
+
+
+class Engine:
+    """Runs turns."""
+
+    def __init__(
+        self,
+        selection: Selection,
+        keeping: BookKeeping,
+        rules: TurnRules,
+        write_seconds: float = limits.WRITE_SECONDS_MAX,
+    ) -> None:
+        self._selection = selection
+        self._keeping = keeping
+        self._rules = rules
+        self._write_seconds = write_seconds
+        self._running: set[RunningTurn] = set()
+        self._drain_ends_at: float | None = None
+
+    def __repr__(self) -> str:
+        return f"<Engine, {len(self._running)} turns run>"
+
+    @property
+    def running_turns(self) -> int:
+        """How many turns run now."""
+        return len(self._running)
+
+    def drain(self, ends_at: float) -> None:
+        """T7: running turns may end by themselves until `ends_at`; those that have not are cut then."""
+        self._drain_ends_at = ends_at
+        for turn in self._running:
+            turn.signal(DrainStarted(ends_at))
+
+    async def run_turn(self, order: Order, client: Downstream) -> None:
+        """One turn, from reservation to last frame. Raises Refusal if it may not begin: then nothing was written."""
+        model, first, books = await self._admit(order, client)
+        rules = replace(self._rules, connection_limit_at=order.connection_limit_at, cut_at=order.cut_at)
+        turn = RunningTurn(order, client, model, books, self._selection, rules, self._write_seconds)
+        if self._drain_ends_at is not None:
+            turn.signal(DrainStarted(self._drain_ends_at))
+        self._running.add(turn)
+        try:
+            await turn.run(first)
+        finally:
+            self._running.discard(turn)
+
+    async def _admit(self, order: Order, client: Downstream) -> tuple[Model, Route, Books]:
+        """Choose the first route and open the books. A bug here is a refusal, too: nothing was sent, nothing is left
+        open."""
+        try:
+            model = self._selection.model(order.request.model)
+            first = self._selection.first(model)
+            books = await open_books(
+                self._keeping,
+                turn_id=order.turn_id,
+                account=order.account,
+                model=model,
+                door=client.door,
+                request=order.request,
+            )
+        except Refusal:
+            raise
+        except Exception:
+            logger.exception("internal_error", turn_id=order.turn_id)
+            raise Refusal("internal_error", "the gateway failed; the failure is logged") from None
+        return model, first, books

@@ -1,0 +1,389 @@
+"""One turn while it runs: four tasks in one nursery, which carry out what the turn machine commands.
+
+                 one nursery per turn                                        books: ledger, records
+      read_upstream --inputs--> hold_buffer (steps core.turn) --frames--> write_client
+      watch_client  --mail-------^         |   waits end at the machine's deadline
+
+- `read_upstream` runs a route's attempt; every input carries the time at which it was seen.
+- `hold_buffer` alone steps the machine. It never writes to the client: a write that is stuck must delay neither the
+  money nor the upstream's close.
+- `write_client` alone writes to the client; `watch_client` alone waits for the client to leave.
+- The channels between them have no capacity: a client that reads slowly slows the upstream's socket down.
+- Deadlines surround waits on channels only, for these are atomic: nothing is lost by a wait that is cancelled.
+- Whatever ends the turn, its books are closed once, shielded and bounded, beside the last frames (T10).
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Sequence
+from contextlib import suppress
+
+import structlog
+import trio
+
+from gateway import limits
+from gateway.core.alias import with_model
+from gateway.core.events import EventClass
+from gateway.core.failures import Failure, FailureKind, gateway_failure
+from gateway.core.messages import (
+    AttemptEnded,
+    AttemptReport,
+    Batch,
+    ClientLeft,
+    Command,
+    Consult,
+    Deliver,
+    DeliverFailure,
+    Door,
+    DrainStarted,
+    Finish,
+    GatewayFailed,
+    Handed,
+    Headers,
+    Input,
+    Opened,
+    Replay,
+    Tick,
+)
+from gateway.core.money import EndedBy
+from gateway.core.rules import Phase, TurnRules
+from gateway.core.turn import Turn
+from gateway.ports import Downstream, Model, Order, Route, Stamped, UpstreamCall
+from gateway.turn.books import Books
+from gateway.turn.selection import Selection
+
+logger = structlog.get_logger("gateway.turn")
+
+Frames = Deliver | DeliverFailure
+
+
+class RunningTurn:
+    """One turn, from its first attempt to its last frame."""
+
+    def __init__(
+        self,
+        order: Order,
+        client: Downstream,
+        model: Model,
+        books: Books,
+        selection: Selection,
+        rules: TurnRules,
+        write_seconds: float,
+    ) -> None:
+        self._order = order
+        self._client = client
+        self._model = model
+        self._books = books
+        self._selection = selection
+        self._write_seconds = write_seconds
+        self._turn = Turn(
+            client.door,
+            rules,
+            stateful_reasons=order.request.stateful_reasons,
+            replay_is_disabled=order.replay_is_disabled or order.request.client_refused_replay,
+        )
+        self._tried: list[str] = []
+        self._is_aliased = False
+        self._mail: list[Stamped] = []
+        self._outgoing: deque[Frames] = deque()
+        self._finish: Finish | None = None
+        self._upstream_request_id: str | None = None
+        self._write_began_at = math.inf
+        self._waiting = trio.CancelScope()
+        self._reading = trio.CancelScope()
+        self._writing = trio.CancelScope()
+        self._watching = trio.CancelScope()
+        self._is_written = trio.Event()
+        self._inputs = _no_inputs()
+
+    def __repr__(self) -> str:
+        return f"<RunningTurn {self._order.turn_id}, {self._turn}>"
+
+    def signal(self, arrived: Input) -> None:
+        """Tell the turn what happens beside its channels; it looks up from whatever it waits for."""
+        self._mail.append((arrived, trio.current_time()))
+        self._waiting.cancel()
+
+    async def run(self, first: Route) -> None:
+        """The turn's life. However it ends, its books are closed when this returns."""
+        try:
+            async with trio.open_nursery() as self._nursery:
+                frames_out, frames_in = trio.open_memory_channel[Frames](0)
+                self._nursery.start_soon(self._watch_client)
+                self._nursery.start_soon(self._write_client, frames_in)
+                async with frames_out:
+                    await self._hold_buffer(first, frames_out)
+                await self._see_it_written()
+        except BaseException as error:  # noqa: ASYNC103 - what is not a bug is raised again
+            await self._end_abruptly(error)  # noqa: ASYNC102 - the books shield themselves, the client may be cut
+            if not _is_bug(error):
+                raise
+
+    # --- the four tasks -----------------------------------------------------------------------------------------
+
+    async def _hold_buffer(self, first: Route, frames: trio.MemorySendChannel[Frames]) -> None:
+        await self._start_attempt(first)
+        while self._outgoing or self._turn.phase is not Phase.DONE:
+            if self._outgoing:
+                await self._hand_over(frames)
+            else:
+                await self._receive()
+            self._note_stall()
+            if not self._is_passing_on:
+                await _let_the_instant_pass()
+            for arrived, at in self._take_mail():
+                await self._step(arrived, at)
+
+    async def _see_it_written(self) -> None:
+        """The turn is decided: until the client has its last frames, it may still leave or stall (T6)."""
+        while not self._is_written.is_set():
+            if not self._mail:
+                with trio.CancelScope(deadline=self._write_began_at + self._write_seconds) as self._waiting:
+                    await self._is_written.wait()
+            self._note_stall()
+            for arrived, at in self._take_mail():
+                await self._step(arrived, at)
+
+    async def _read_upstream(
+        self, route: Route, inputs: trio.MemorySendChannel[Stamped], reading: trio.CancelScope
+    ) -> None:
+        request = self._order.request
+        call = UpstreamCall(self._order.turn_id, request.body_for_sse(route.upstream_model), request.headers)
+        with reading:
+            async with inputs:
+                try:
+                    await route.upstream.attempt(call, inputs)
+                except Exception:
+                    logger.exception("internal_error", turn_id=self._order.turn_id)
+                    await self._tell_bug(inputs)
+
+    async def _tell_bug(self, inputs: trio.MemorySendChannel[Stamped]) -> None:
+        """An adapter's bug ends the turn behind the events that came before it, unless it has ended already."""
+        with suppress(trio.BrokenResourceError):
+            await inputs.send((GatewayFailed(_INTERNAL_FAILURE), trio.current_time()))
+
+    async def _write_client(self, frames: trio.MemoryReceiveChannel[Frames]) -> None:
+        with self._writing:
+            async with frames:
+                try:
+                    await self._write_frames(frames)
+                    await self._client.end()
+                except (trio.BrokenResourceError, trio.ClosedResourceError):
+                    self.signal(ClientLeft("write failed"))
+        self._watching.cancel()
+        self._is_written.set()
+
+    async def _write_frames(self, frames: trio.MemoryReceiveChannel[Frames]) -> None:
+        while True:
+            taken: Frames | None = None
+            with trio.move_on_at(self._client.quiet_deadline):
+                try:
+                    taken = await frames.receive()
+                except trio.EndOfChannel:
+                    return
+            self._write_begins()
+            await (self._client.write_quiet() if taken is None else self._client.write(taken))
+            self._write_began_at = math.inf
+
+    async def _watch_client(self) -> None:
+        with self._watching:
+            self.signal(ClientLeft(await self._client.wait_left()))
+
+    # --- waiting ------------------------------------------------------------------------------------------------
+
+    async def _receive(self) -> None:
+        """Wait for the next input from upstream, or for whatever else is due first."""
+        if not self._mail:
+            try:
+                self._mail.append(self._inputs.receive_nowait())
+            except (trio.WouldBlock, trio.EndOfChannel):
+                await self._wait_for_input()
+
+    @property
+    def _is_passing_on(self) -> bool:
+        """Whether nothing that came can end the turn or commit it: output behind output needs no second look."""
+        return self._turn.is_committed and bool(self._mail) and all(_passes_on(arrived) for arrived, _ in self._mail)
+
+    async def _wait_for_input(self) -> None:
+        with trio.CancelScope(deadline=self._wait_deadline) as self._waiting:
+            try:
+                self._mail.append(await self._inputs.receive())
+            except trio.EndOfChannel:
+                await trio.sleep_forever()
+
+    async def _hand_over(self, frames: trio.MemorySendChannel[Frames]) -> None:
+        """Give the writer its next frames; whatever else is due before it can take them, they stay the next."""
+        if self._mail:
+            return
+        try:
+            frames.send_nowait(self._outgoing[0])
+            self._was_taken()
+        except trio.WouldBlock:
+            with trio.CancelScope(deadline=self._wait_deadline) as self._waiting:
+                await frames.send(self._outgoing[0])
+                self._was_taken()
+
+    def _was_taken(self) -> None:
+        self._outgoing.popleft()
+        if not self._outgoing:
+            self._mail.append((Handed(), trio.current_time()))
+
+    @property
+    def _wait_deadline(self) -> float:
+        return min(self._turn.deadline, self._write_began_at + self._write_seconds)
+
+    def _write_begins(self) -> None:
+        """T6: from here the client has `write_timeout`; a wait that began before must know."""
+        self._write_began_at = trio.current_time()
+        self._waiting.deadline = min(self._waiting.deadline, self._write_began_at + self._write_seconds)
+
+    def _note_stall(self) -> None:
+        """T6: judged as a wait ends, so that at its deadline the clock wins."""
+        if trio.current_time() >= self._write_began_at + self._write_seconds:
+            self._mail.append((ClientLeft("stalled"), trio.current_time()))
+            self._write_began_at = math.inf
+
+    def _take_mail(self) -> Sequence[Stamped]:
+        """All that is there, oldest first, a client that left first of all at its instant; a Tick where nothing is."""
+        mail, self._mail = self._mail, []
+        mail.sort(key=lambda stamped: (stamped[1], not isinstance(stamped[0], ClientLeft)))
+        return mail or [(Tick(), trio.current_time())]
+
+    # --- carrying out -------------------------------------------------------------------------------------------
+
+    async def _step(self, arrived: Input, at: float) -> None:
+        if isinstance(arrived, ClientLeft):
+            self._outgoing.clear()
+            self._writing.cancel()
+        self._note_request_id(arrived)
+        for command in self._commands(arrived, at):
+            if isinstance(command, Replay):
+                await self._replay(command.report)
+            elif isinstance(command, Finish):
+                self._end(command)
+            elif not isinstance(command, Consult):
+                self._outgoing.append(command)
+
+    def _commands(self, arrived: Input, at: float) -> Sequence[Command]:
+        """The machine's commands, its question about the house answered in between."""
+        commands = self._turn.step(self._as_client_reads(arrived), at)
+        if any(isinstance(command, Consult) for command in commands):
+            house = self._selection.circumstances(self._model, self._tried)
+            commands += self._turn.step(house, at)
+        return commands
+
+    def _as_client_reads(self, arrived: Input) -> Input:
+        """M3: a route's own name of the model is not the client's affair."""
+        if not self._is_aliased or not isinstance(arrived, Batch):
+            return arrived
+        return Batch([with_model(event, self._order.request.model) for event in arrived.events])
+
+    async def _replay(self, report: AttemptReport) -> None:
+        """Discard the attempt, record it beside what goes on, and start another on another route (R15)."""
+        self._reading.cancel()
+        self._inputs.close()
+        number = self._books.take_attempt()
+        self._nursery.start_soon(self._books.close_discarded, number, report, self._upstream_request_id)
+        self._upstream_request_id = None
+        try:
+            await self._start_attempt(self._selection.replacement(self._model, self._tried))
+        except Exception:
+            logger.exception("route_selection_failed", turn_id=self._order.turn_id)
+            self._mail.append((GatewayFailed(_selection_failure(self._client.door)), trio.current_time()))
+
+    async def _start_attempt(self, route: Route) -> None:
+        """Record the attempt, then call its upstream, unless meanwhile the client has left or the turn was cut."""
+        await self._books.open_attempt(route)
+        self._tried.append(route.name)
+        self._is_aliased = route.upstream_model not in (None, self._order.request.model)
+        await _let_the_instant_pass()
+        departures = [at for arrived, at in self._mail if isinstance(arrived, ClientLeft)]
+        for arrived, at in self._mail:
+            if isinstance(arrived, DrainStarted):
+                await self._step(arrived, at)
+        await self._step(route.terms, min([trio.current_time(), *departures]))
+        self._reading = trio.CancelScope()
+        sending, self._inputs = trio.open_memory_channel[Stamped](0)
+        if departures or self._turn.phase is Phase.DONE:
+            sending.close()
+        else:
+            self._nursery.start_soon(self._read_upstream, route, sending, self._reading)
+
+    def _end(self, finish: Finish) -> None:
+        """The turn is decided: stop reading, close the books beside the last frames."""
+        self._finish = finish
+        self._inputs.close()
+        if finish.ended.by is EndedBy.TERMINAL:
+            self._reading.deadline = trio.current_time() + limits.UPSTREAM_DRAIN_SECONDS_MAX
+        else:
+            self._reading.cancel()
+        self._nursery.start_soon(self._books.close, finish, self._upstream_request_id)
+
+    def _note_request_id(self, arrived: Input) -> None:
+        if isinstance(arrived, Opened):
+            self._upstream_request_id = _request_id(arrived.head.headers)
+        elif isinstance(arrived, AttemptEnded) and arrived.failure.answer is not None:
+            self._upstream_request_id = _request_id(arrived.failure.answer.headers)
+
+    async def _end_abruptly(self, error: BaseException) -> None:
+        """A bug, or a cancellation from outside: close the books all the same, and tell the client what can be told."""
+        commands = self._turn.step(GatewayFailed(_INTERNAL_FAILURE), trio.current_time())
+        finish = next((command for command in commands if isinstance(command, Finish)), self._finish)
+        async with trio.open_nursery() as nursery:
+            if finish is not None:
+                nursery.start_soon(self._books.close, finish, self._upstream_request_id)
+            if _is_bug(error):
+                logger.error("internal_error", turn_id=self._order.turn_id, exc_info=error)
+                await self._tell_the_end([*self._outgoing, *commands])
+
+    async def _tell_the_end(self, commands: Sequence[Command]) -> None:
+        try:
+            with trio.move_on_after(self._write_seconds):
+                for command in commands:
+                    if isinstance(command, Deliver | DeliverFailure):
+                        await self._client.write(command)
+                await self._client.end()
+        except Exception:
+            logger.exception("client_not_told", turn_id=self._order.turn_id)
+
+
+def _passes_on(arrived: Input) -> bool:
+    if isinstance(arrived, Batch):
+        return all(event.kind is EventClass.OUTPUT for event in arrived.events)
+    return isinstance(arrived, Handed)
+
+
+async def _let_the_instant_pass() -> None:
+    """Let all that happens at this instant come in before something irrevocable is done (limits.INSTANT_PASSES)."""
+    for _ in range(limits.INSTANT_PASSES):
+        await trio.lowlevel.checkpoint()
+
+
+def _no_inputs() -> trio.MemoryReceiveChannel[Stamped]:
+    """The channel before the first attempt: nothing will come of it."""
+    sending, receiving = trio.open_memory_channel[Stamped](0)
+    sending.close()
+    return receiving
+
+
+def _request_id(headers: Headers) -> str | None:
+    return next((value for name, value in headers if name == "x-request-id"), None)
+
+
+def _selection_failure(door: Door) -> Failure:
+    """§4's last point: each door has its own code for it."""
+    code = "route_selection_failed" if door is Door.HTTP else "websocket_response_failed"
+    return gateway_failure(FailureKind.ROUTE_SELECTION, code, "no route could be chosen for the replay")
+
+
+_INTERNAL_FAILURE = gateway_failure(FailureKind.INTERNAL, "internal_error", "the gateway failed; the failure is logged")
+
+
+def _is_bug(error: BaseException) -> bool:
+    """Whether an exception is the gateway's own fault and not a cancellation or the process's end."""
+    outside = (trio.Cancelled, KeyboardInterrupt, SystemExit)
+    if isinstance(error, BaseExceptionGroup):
+        return error.split(outside)[0] is None
+    return not isinstance(error, outside)

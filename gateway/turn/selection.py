@@ -1,0 +1,59 @@
+"""Which route serves a turn: asks `core.routing` with the house's live facts (M1, C3, R13, R14)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+from gateway.core.failures import Refusal
+from gateway.core.messages import Circumstances
+from gateway.core.routing import next_route
+from gateway.ports import House, Model, Route
+
+
+class Selection:
+    """The models the gateway serves and the routes behind them."""
+
+    def __init__(self, models: Mapping[str, Model], house: House) -> None:
+        self._models = models
+        self._house = house
+
+    def __repr__(self) -> str:
+        return f"<Selection of {', '.join(self._models)}>"
+
+    def model(self, name: str) -> Model:
+        """The model of that name. Raises Refusal `model_not_found`."""
+        found = self._models.get(name)
+        if found is None:
+            raise Refusal("model_not_found", f"the model {name!r} is not served here", param="model")
+        return found
+
+    def first(self, model: Model) -> Route:
+        """The route of a turn's first attempt. Raises Refusal `server_draining` or `no_route_available`."""
+        if self._house.is_draining():
+            raise Refusal("server_draining", "the gateway is shutting down")
+        route = self.next(model, tried=())
+        if route is None:
+            raise Refusal("no_route_available", f"every route for the model {model.name!r} is cooling down")
+        return route
+
+    def next(self, model: Model, tried: Collection[str]) -> Route | None:
+        """Another route that may serve, or None."""
+        by_name = {route.name: route for route in model.routes}
+        cooling = {name for name in by_name if self._house.is_cooling(name)}
+        name = next_route(tuple(by_name), tried, cooling)
+        return None if name is None else by_name[name]
+
+    def replacement(self, model: Model, tried: Collection[str]) -> Route:
+        """The route of a replay. Raises LookupError where the one that was left is gone."""
+        route = self.next(model, tried)
+        if route is None:
+            raise LookupError(f"no route is left for the model {model.name!r}")
+        return route
+
+    def circumstances(self, model: Model, tried: Collection[str]) -> Circumstances:
+        """What the replay decision asks of the house, read at one moment."""
+        return Circumstances(
+            is_draining=self._house.is_draining(),
+            is_throttled=self._house.is_throttled(),
+            another_route_is_left=self.next(model, tried) is not None,
+        )
