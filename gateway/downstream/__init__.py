@@ -1,0 +1,1 @@
+"""The doors: bytes to turns, events to bytes. They decide nothing about a turn."""

@@ -1,0 +1,54 @@
+"""From a body or frame to a turn's request: read strictly, refused by name before anything is reserved (H3, S1)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from gateway.core.failures import Refusal
+from gateway.core.request import (
+    MalformedBody,
+    RequestBody,
+    StatePolicy,
+    TurnRequest,
+    eligibility,
+    makes_store_explicit,
+)
+from gateway.downstream.headers import headers_up
+
+REPLAY_HEADER = "x-gateway-replay"
+RETRY_COUNT_HEADER = "x-stainless-retry-count"
+
+
+def read_body(raw: bytes) -> RequestBody:
+    """A JSON object. Raises Refusal `invalid_json`."""
+    try:
+        return RequestBody(raw)
+    except MalformedBody as error:
+        raise Refusal("invalid_json", str(error)) from None
+
+
+def turn_request(body: RequestBody, headers: Iterable[tuple[str, str]], policy: StatePolicy) -> TurnRequest:
+    """What the engine is asked. Raises Refusal `invalid_request` or `unsupported_parameter`."""
+    known = {name.lower(): value for name, value in headers}
+    return TurnRequest(
+        body=body,
+        model=_model(body),
+        stateful_reasons=eligibility(body, known, policy),
+        splices_store=makes_store_explicit(body, policy),
+        headers=headers_up(known.items()),
+        client_refused_replay=known.get(REPLAY_HEADER, "").strip().lower() == "never",
+        client_retry_count=known.get(RETRY_COUNT_HEADER),
+    )
+
+
+def _model(body: RequestBody) -> str:
+    model = body.get("model")
+    if not isinstance(model, str) or not model:
+        raise Refusal("invalid_request", "'model' must name a model", param="model")
+    return model
+
+
+def refuse_background(body: RequestBody) -> None:
+    """Background responses need an origin and a later settlement: raises Refusal `unsupported_parameter`."""
+    if body.get("background") not in (None, False):
+        raise Refusal("unsupported_parameter", "'background' is not supported here", param="background")

@@ -1,0 +1,136 @@
+"""How Quart-Trio's connections serve turns: a disconnect is told, not turned into a cancellation in mid-turn (H7, T10).
+
+Quart-Trio cancels a handler when its client disconnects, and reads the server's message after the last body byte as a
+disconnect too. A turn wants to know instead: it has an upstream to close and books to keep. So here a disconnect sets
+`Departure`; only a request whose body is not whole and which is not being answered yet is cancelled by it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any, cast
+
+import trio
+from hypercorn.typing import ASGIReceiveCallable, ASGISendCallable, WebsocketScope
+from quart.typing import ResponseTypes
+from quart.wrappers import Request
+from quart_trio.asgi import TrioASGIHTTPConnection, TrioASGIWebsocketConnection
+from quart_trio.wrappers import TrioResponse
+
+Send = Callable[[dict[str, Any]], Awaitable[None]]
+RawHeaders = Iterable[tuple[str, str]]
+
+
+class Departure:
+    """Whether and how the client has left."""
+
+    def __init__(self) -> None:
+        self._event = trio.Event()
+        self._how = "disconnected"
+
+    def __repr__(self) -> str:
+        return f"<Departure {self._how if self.has_left else 'no'}>"
+
+    @property
+    def has_left(self) -> bool:
+        """Whether the client is gone."""
+        return self._event.is_set()
+
+    def tell(self, how: str = "disconnected") -> None:
+        """The client is gone."""
+        if not self.has_left:
+            self._how = how
+            self._event.set()
+
+    async def wait(self) -> str:
+        """Return how the client left, once it has."""
+        await self._event.wait()
+        return self._how
+
+
+class Wire:
+    """An HTTP response in the hands of a turn: its head and body as they come, and the client's departure."""
+
+    def __init__(self, send: Send, departure: Departure) -> None:
+        self._send = send
+        self.departure = departure
+
+    async def start(self, status: int, headers: RawHeaders) -> None:
+        """Send the head."""
+        encoded = [(name.encode("latin-1"), value.encode("latin-1", "replace")) for name, value in headers]
+        await self._send({"type": "http.response.start", "status": status, "headers": encoded})
+
+    async def write(self, data: bytes) -> None:
+        """Send a piece of the body."""
+        await self._send({"type": "http.response.body", "body": data, "more_body": True})
+
+    async def end(self, data: bytes = b"") -> None:
+        """Send the last piece of the body."""
+        await self._send({"type": "http.response.body", "body": data, "more_body": False})
+
+
+class TurnResponse(TrioResponse):
+    """A response that a coroutine writes, so that a turn's nursery may live in it. It has no time limit (T8)."""
+
+    def __init__(self, run: Callable[[Wire], Awaitable[None]]) -> None:
+        super().__init__(b"")
+        self.run = run
+        self.timeout = None
+
+
+class HTTPConnection(TrioASGIHTTPConnection):
+    """One HTTP request and its response."""
+
+    _departure: Departure
+    _is_answering = False
+
+    async def __call__(self, receive: ASGIReceiveCallable, send: ASGISendCallable) -> None:
+        """Serve it."""
+        self._departure = Departure()
+        await super().__call__(receive, send)
+
+    async def handle_messages(  # type: ignore[override]  # as Quart-Trio itself overrides it
+        self, nursery: trio.Nursery, request: Request, receive: ASGIReceiveCallable
+    ) -> None:
+        """Feed the body, then wait for the disconnect."""
+        is_whole = False
+        while True:
+            message = await receive()
+            if message["type"] == "http.request":
+                request.body.append(message.get("body", b""))
+                if not message.get("more_body", False):
+                    is_whole = True
+                    request.body.set_complete()
+            elif message["type"] == "http.disconnect":
+                break
+        self._departure.tell()
+        if not (is_whole or self._is_answering):
+            nursery.cancel_scope.cancel()
+
+    async def _send_response(self, send: ASGISendCallable, response: ResponseTypes) -> None:
+        self._is_answering = True
+        if isinstance(response, TurnResponse):
+            await response.run(Wire(cast(Send, send), self._departure))
+        else:
+            await super()._send_response(send, response)
+
+
+class WebSocketConnection(TrioASGIWebsocketConnection):
+    """One WebSocket. Messages keep their type, and a disconnect ends `receive` with trio.EndOfChannel."""
+
+    def __init__(self, app: Any, scope: WebsocketScope) -> None:
+        super().__init__(app, scope)
+        self.send_channel, self.receive_channel = trio.open_memory_channel[str | bytes](0)
+
+    async def handle_messages(  # type: ignore[override]  # as Quart-Trio itself overrides it
+        self, nursery: trio.Nursery, receive: ASGIReceiveCallable
+    ) -> None:
+        """Pass messages on as they come; the door's own reader takes each at once."""
+        async with self.send_channel:
+            while True:
+                event = await receive()
+                if event["type"] == "websocket.disconnect":
+                    return
+                if event["type"] == "websocket.receive":
+                    text = event.get("text")
+                    await self.send_channel.send(event.get("bytes") or b"" if text is None else text)

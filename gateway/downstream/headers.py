@@ -1,0 +1,54 @@
+"""Which headers cross the gateway, up and down: allow-lists, as data (H4, H5)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from gateway.core.failures import clean_retry_after
+from gateway.core.messages import Headers
+
+UP_NAMES: Final = frozenset(
+    {
+        "openai-beta",
+        "idempotency-key",
+        "originator",
+        "session-id",
+        "session_id",
+        "conversation_id",
+        "thread-id",
+        "x-client-request-id",
+    }
+)
+"""H4: what agents and the API itself use. Never cookies, forwarded-for, organisation, project, or any credential."""
+UP_PREFIXES: Final = ("x-codex-",)
+
+DOWN_NAMES: Final = frozenset({"openai-processing-ms", "openai-version", "x-models-etag", "x-reasoning-included"})
+DOWN_PREFIXES: Final = ("x-ratelimit-", "ratelimit-", "x-codex-")
+"""H5: of the delivered attempt. Never hop-by-hop, framing, set-cookie, or `openai-model` (M3)."""
+SECRET_WORDS: Final = ("authorization", "cookie", "token", "secret", "api-key")
+"""A header of an allowed prefix that speaks of a credential does not go up all the same."""
+
+
+def headers_up(headers: Iterable[tuple[str, str]]) -> Headers:
+    """The client's headers that an upstream gets."""
+    lowered = ((name.lower(), value) for name, value in headers)
+    return tuple((name, value) for name, value in lowered if _goes_up(name))
+
+
+def headers_down(headers: Headers) -> Headers:
+    """The delivered attempt's headers that the client gets; the upstream's request id under a name of its own."""
+    kept = [(name, value) for name, value in headers if name in DOWN_NAMES or name.startswith(DOWN_PREFIXES)]
+    request_id = next((value for name, value in headers if name == "x-request-id"), None)
+    return tuple(kept if request_id is None else [*kept, ("x-upstream-request-id", request_id)])
+
+
+def retry_after(headers: Headers) -> Headers:
+    """F5: the upstream's `retry-after`, if it makes sense."""
+    value = clean_retry_after(next((value for name, value in headers if name == "retry-after"), None))
+    return () if value is None else (("retry-after", value),)
+
+
+def _goes_up(name: str) -> bool:
+    is_listed = name in UP_NAMES or name.startswith(UP_PREFIXES)
+    return is_listed and not any(word in name for word in SECRET_WORDS)

@@ -1,0 +1,210 @@
+"""The HTTP door: `POST /v1/responses` with `stream: true`, answered in server-sent events (H).
+
+Headers leave with the first event (`start = "late"`), so that an early failure is a real status; at the latest after
+`start_latest`, with a comment, since clients give up at 30 s. `start = "early"` sends both at once (H9). While output
+is silent a comment leaves every 15 s, but never before the headers (H6).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import trio
+from quart import Response, request
+from quart_trio import QuartTrio
+
+from gateway import limits
+from gateway.core.failures import Failure, Refusal, UpstreamAnswer
+from gateway.core.messages import Deliver, DeliverFailure, Door, Head, Headers
+from gateway.core.request import RequestBody, StatePolicy
+from gateway.downstream.auth import Keys
+from gateway.downstream.bodies import read_body, refuse_background, turn_request
+from gateway.downstream.connections import TurnResponse, Wire
+from gateway.downstream.errors import failure_body, refusal_body, sse_failure
+from gateway.downstream.headers import headers_down, retry_after
+from gateway.ports import Order, Turns
+
+KEEPALIVE: Final = b": keepalive\n\n"
+EVENT_STREAM: Final[Headers] = (
+    ("content-type", "text/event-stream; charset=utf-8"),
+    ("cache-control", "no-store"),
+    ("x-accel-buffering", "no"),
+)
+JSON_CONTENT: Final = ("content-type", "application/json")
+RATE_LIMITED: Final = 429
+
+
+@dataclass(frozen=True, slots=True)
+class HTTPSettings:
+    """How the door behaves. Durations are seconds."""
+
+    policy: StatePolicy = field(default_factory=StatePolicy)
+    starts_early: bool = False
+    start_latest_seconds: float = limits.START_LATEST_SECONDS
+
+
+class HTTPDoor:
+    """`POST /v1/responses`."""
+
+    def __init__(self, turns: Turns, keys: Keys, settings: HTTPSettings, new_request_id: Callable[[], str]) -> None:
+        self._turns = turns
+        self._keys = keys
+        self._settings = settings
+        self._new_request_id = new_request_id
+
+    def open(self, app: QuartTrio) -> None:
+        """Put the door into the app."""
+        app.add_url_rule("/v1/responses", "create_response", self.create, methods=["POST"])
+        app.add_url_rule("/v1/responses", "upgrade_required", self.upgrade_required, methods=["GET"])
+
+    async def create(self) -> Response:
+        """One turn."""
+        request_id = self._new_request_id()
+        try:
+            key = self._keys.admit(request.headers.get("authorization"))
+            _refuse_encoding(request.headers.get("content-encoding"))
+            body = read_body(await request.get_data(True, False, False))
+            _require_stream(body)
+            wanted = turn_request(body, request.headers.items(), self._settings.policy)
+        except Refusal as refusal:
+            return refuse(refusal, request_id)
+        order = Order(request_id, key.account, wanted, replay_is_disabled=key.replay_never)
+        read_at = trio.current_time()
+
+        async def run(wire: Wire) -> None:
+            client = HTTPClient(wire, request_id, self._start_at(read_at))
+            try:
+                await self._turns.run_turn(order, client)
+            except Refusal as refusal:
+                await client.refuse(refusal)
+
+        return TurnResponse(run)
+
+    async def upgrade_required(self) -> Response:
+        """H8: agents fall back to HTTP at once on 426, and on nothing else."""
+        refusal = Refusal("invalid_request", "open a WebSocket here, or POST to create a response")
+        response = refuse(refusal, self._new_request_id())
+        response.status_code = 426
+        response.headers["upgrade"] = "websocket"
+        response.headers["connection"] = "upgrade"
+        response.headers["sec-websocket-version"] = "13"
+        return response
+
+    def _start_at(self, read_at: float) -> float:
+        return read_at if self._settings.starts_early else read_at + self._settings.start_latest_seconds
+
+
+def refuse(refusal: Refusal, request_id: str) -> Response:
+    """A refusal as a response (X2)."""
+    response = Response(refusal_body(refusal, request_id), refusal.public.status, content_type="application/json")
+    response.headers["x-request-id"] = request_id
+    response.headers.update(_refusal_headers(refusal))
+    return response
+
+
+def _refusal_headers(refusal: Refusal) -> dict[str, str]:
+    """X2: only where nothing was sent and waiting helps, a client may simply send again."""
+    seconds = refusal.public.retry_after_seconds
+    return {} if seconds is None else {"retry-after": str(seconds), "x-should-retry": "true"}
+
+
+def _refuse_encoding(encoding: str | None) -> None:
+    if (encoding or "identity").strip().lower() != "identity":
+        raise Refusal("unsupported_content_encoding", f"content-encoding {encoding!r} is not supported here")
+
+
+def _require_stream(body: RequestBody) -> None:
+    refuse_background(body)
+    stream: Any = body.get("stream")
+    if stream is not None and not isinstance(stream, bool):
+        raise Refusal("invalid_request", "'stream' must be true or false", param="stream")
+    if stream is not True:
+        raise Refusal("unsupported_parameter", "only 'stream': true is supported here", param="stream")
+
+
+class HTTPClient:
+    """One turn's client on HTTP (ports.Downstream). `start_at` is when headers must leave at the latest."""
+
+    door = Door.HTTP
+
+    def __init__(self, wire: Wire, request_id: str, start_at: float) -> None:
+        self._wire = wire
+        self._request_id = request_id
+        self._quiet_deadline = start_at
+        self._has_started = False
+        self._has_ended = False
+
+    def __repr__(self) -> str:
+        return f"<HTTPClient {self._request_id}, started={self._has_started}>"
+
+    @property
+    def quiet_deadline(self) -> float:
+        """H6, H9."""
+        return self._quiet_deadline
+
+    async def write(self, frames: Deliver | DeliverFailure) -> None:
+        """Events as they came; a failure as a real status if nothing has left yet, else as events."""
+        if isinstance(frames, Deliver):
+            await self._write_events(frames)
+        elif self._has_started:
+            await self._wire.write(sse_failure(frames, self._request_id))
+        else:
+            await self._write_status(frames.failure)
+
+    async def write_quiet(self) -> None:
+        """Headers, if they have not left, and a comment."""
+        await self._start(None)
+        await self._wire.write(KEEPALIVE)
+        self._spoke()
+
+    async def end(self) -> None:
+        """X1: the body closes right after the terminal."""
+        if not self._has_ended:
+            self._has_ended = True
+            await self._wire.end()
+
+    async def wait_left(self) -> str:
+        """H7."""
+        return await self._wire.departure.wait()
+
+    async def refuse(self, refusal: Refusal) -> None:
+        """The turn may not begin."""
+        headers = (JSON_CONTENT, ("x-request-id", self._request_id), *_refusal_headers(refusal).items())
+        await self._write_whole(refusal.public.status, headers, refusal_body(refusal, self._request_id))
+
+    async def _write_events(self, frames: Deliver) -> None:
+        await self._start(frames.head)
+        await self._wire.write(b"".join([event.block for event in frames.events]))
+        self._spoke()
+
+    async def _start(self, head: Head | None) -> None:
+        if not self._has_started:
+            self._has_started = True
+            down = () if head is None else headers_down(head.headers)
+            await self._wire.start(200, (*EVENT_STREAM, *self._own_headers(), *down))
+
+    def _own_headers(self) -> Headers:
+        return ("x-request-id", self._request_id), ("x-billing-transaction-id", self._request_id)
+
+    def _spoke(self) -> None:
+        self._quiet_deadline = trio.current_time() + limits.KEEPALIVE_SECONDS
+
+    async def _write_status(self, failure: Failure) -> None:
+        """X2: the upstream's own answer, or ours; nothing was delivered, so nothing is lost."""
+        answer = failure.answer
+        body = failure_body(failure, self._request_id) if answer is None else answer.body
+        content = JSON_CONTENT if answer is None else _content_type(answer)
+        passed = () if answer is None else (*headers_down(answer.headers), *retry_after(answer.headers))
+        retry = () if failure.status == RATE_LIMITED else (("x-should-retry", "false"),)
+        await self._write_whole(failure.status, (content, *self._own_headers(), *passed, *retry), body)
+
+    async def _write_whole(self, status: int, headers: Headers, body: bytes) -> None:
+        self._has_started = self._has_ended = True
+        await self._wire.start(status, (*headers, ("content-length", str(len(body)))))
+        await self._wire.end(body)
+
+
+def _content_type(answer: UpstreamAnswer) -> tuple[str, str]:
+    return "content-type", answer.header("content-type") or JSON_CONTENT[1]

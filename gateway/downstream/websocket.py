@@ -1,0 +1,323 @@
+"""The WebSocket door: `/v1/responses`, one active response at a time, for up to 60 minutes (W).
+
+    read_frames --> Line --> serve: one frame after the other
+         |                    create -> a turn; everything else -> its answer, in order
+         +-- the client left --> Departure --> the running turn
+
+Each create is a new request: its key is read when it leaves the line (W4). At the limit, and at drain, what still waits
+is answered, and the connection closes (W6, T7).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Final, cast
+
+import structlog
+import trio
+from quart import Response, Websocket, websocket
+from quart_trio import QuartTrio
+
+from gateway import limits
+from gateway.core.events import insert_members
+from gateway.core.failures import PUBLIC_CODES, Refusal
+from gateway.core.messages import Deliver, DeliverFailure, Door
+from gateway.core.request import StatePolicy
+from gateway.core.rules import CONNECTION_LIMIT
+from gateway.downstream.auth import Keys
+from gateway.downstream.bodies import turn_request
+from gateway.downstream.connections import Departure
+from gateway.downstream.errors import refusal_body, to_json, websocket_event, websocket_failure, websocket_refusal
+from gateway.downstream.frames import Create, Frame, Line, Refused, Steer, echo, read_frame
+from gateway.ports import Draining, Order, Turns
+
+logger = structlog.get_logger("gateway.websocket")
+
+MESSAGE_BYTES_HEADER: Final = "x-codex-websocket-max-message-bytes"
+CLOSE_LIMIT: Final = 1001
+CLOSE_STALLED: Final = 1001
+CLOSE_FLOOD: Final = 1008
+CLOSE_TOO_LARGE: Final = 1009
+CLOSE_BUG: Final = 1011
+CLOSE_RESTART: Final = 1012
+
+
+@dataclass(frozen=True, slots=True)
+class WebSocketSettings:
+    """How the door behaves. Durations are seconds, sizes bytes."""
+
+    policy: StatePolicy = field(default_factory=StatePolicy)
+    connection_seconds: float = limits.CONNECTION_SECONDS_MAX
+    grace_seconds: float = 0.0
+    message_bytes_max: int = limits.BODY_BYTES_MAX
+    waiting_creates_max: int = limits.WAITING_CREATES_MAX
+    waiting_bytes_max: int = limits.WAITING_BYTES_MAX
+
+
+class WebSocketDoor:
+    """The WebSocket `/v1/responses`."""
+
+    def __init__(
+        self,
+        turns: Turns,
+        keys: Keys,
+        settings: WebSocketSettings,
+        draining: Draining,
+        new_request_id: Callable[[], str],
+    ) -> None:
+        self._turns = turns
+        self._keys = keys
+        self._settings = settings
+        self._draining = draining
+        self._new_request_id = new_request_id
+
+    def open(self, app: QuartTrio) -> None:
+        """Put the door into the app."""
+        app.add_websocket("/v1/responses", "responses_socket", self.serve)
+
+    async def serve(self) -> Response | None:
+        """One connection. A bad key or a gateway that drains refuses before the upgrade (W1)."""
+        request_id = self._new_request_id()
+        socket = cast(Websocket, websocket._get_current_object())  # type: ignore[attr-defined]  # behind the proxy
+        try:
+            self._admit(socket)
+        except Refusal as refusal:
+            return _refuse_upgrade(refusal, request_id)
+        await socket.accept(
+            headers={"x-request-id": request_id, MESSAGE_BYTES_HEADER: str(self._settings.message_bytes_max)},
+            subprotocol=next(iter(socket.requested_subprotocols), None),
+        )
+        connection = Connection(socket, request_id, self._turns, self._keys, self._settings, self._draining)
+        await connection.serve()
+        return None
+
+    def _admit(self, socket: Websocket) -> None:
+        self._keys.admit(socket.headers.get("authorization"))
+        if self._draining.is_draining():
+            raise Refusal("server_draining", "the gateway is shutting down")
+
+
+def _refuse_upgrade(refusal: Refusal, request_id: str) -> Response:
+    response = Response(refusal_body(refusal, request_id), refusal.public.status, content_type="application/json")
+    response.headers["x-request-id"] = request_id
+    if refusal.public.retry_after_seconds is not None:
+        response.headers["retry-after"] = str(refusal.public.retry_after_seconds)
+    return response
+
+
+class Connection:
+    """One accepted WebSocket."""
+
+    def __init__(
+        self,
+        socket: Websocket,
+        request_id: str,
+        turns: Turns,
+        keys: Keys,
+        settings: WebSocketSettings,
+        draining: Draining,
+    ) -> None:
+        self._socket = socket
+        self._request_id = request_id
+        self._turns = turns
+        self._keys = keys
+        self._settings = settings
+        self._draining = draining
+        self._limit_at = trio.current_time() + settings.connection_seconds
+        self._departure = Departure()
+        self._line = Line(settings.waiting_creates_max, settings.waiting_bytes_max)
+        self._news = trio.Event()
+        self._turn_runs = False
+        self._turns_begun = 0
+        self._limit_was_told = False
+        self._is_closed = False
+
+    def __repr__(self) -> str:
+        return f"<Connection {self._request_id}, {self._turns_begun} turns, {self._line}>"
+
+    async def serve(self) -> None:
+        """The connection's life."""
+        try:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._read_frames)
+                nursery.start_soon(self._watch_draining)
+                await self._serve_line()
+                nursery.cancel_scope.cancel()
+        except Exception:
+            logger.exception("connection_failed", request_id=self._request_id)
+            await self._close(CLOSE_BUG, "internal error")
+
+    # --- reading ------------------------------------------------------------------------------------------------
+
+    async def _read_frames(self) -> None:
+        """Read for the connection's whole life: so pings, closes and departures are seen at once (W7, H7)."""
+        while True:
+            try:
+                message = await self._socket.receive()
+            except trio.EndOfChannel:
+                break
+            self._line.join(read_frame(message, self._settings.message_bytes_max), turn_runs=self._turn_runs)
+            self._news.set()
+            if self._line.unanswered > limits.UNANSWERED_REFUSALS_MAX:
+                await self._close(CLOSE_FLOOD, "too many frames that are no requests")
+                break
+        self._departure.tell()
+        self._news.set()
+
+    async def _watch_draining(self) -> None:
+        await self._draining.wait()
+        self._news.set()
+
+    # --- serving ------------------------------------------------------------------------------------------------
+
+    async def _serve_line(self) -> None:
+        while not self._departure.has_left and not self._is_closed:
+            if trio.current_time() >= self._limit_at:
+                await self._end_at_limit()
+            elif self._draining.is_draining():
+                await self._end_at_drain()
+            elif len(self._line) > 0:
+                await self._answer(self._line.next())
+            else:
+                await self._wait_for_news()
+
+    async def _wait_for_news(self) -> None:
+        """Until a frame comes, the client leaves, the gateway drains, or the connection's time is over."""
+        self._news = trio.Event()
+        with trio.move_on_at(self._limit_at):
+            await self._news.wait()
+
+    async def _answer(self, frame: Frame) -> None:
+        if isinstance(frame, Create):
+            await self._create(frame)
+        elif isinstance(frame, Refused):
+            await self._send(websocket_refusal(frame.refusal, self._request_id, frame.echo))
+            if frame.refusal.code == "payload_too_large":
+                await self._close(CLOSE_TOO_LARGE, "message too big")
+        else:
+            await self._send(_steer_refusal(frame))
+
+    async def _create(self, frame: Create) -> None:
+        self._turns_begun += 1
+        turn_id = f"{self._request_id}.{self._turns_begun}"
+        client = WebSocketClient(self._send, self._departure, turn_id, frame.stream_id)
+        self._turn_runs = True
+        try:
+            await self._turns.run_turn(self._order(frame, turn_id), client)
+        except Refusal as refusal:
+            await self._send(websocket_refusal(refusal, turn_id, echo(frame.body)))
+        finally:
+            self._turn_runs = False
+            self._limit_was_told = client.failure_code == CONNECTION_LIMIT.code
+        if client.is_cut_off:
+            await self._close(CLOSE_STALLED, "the client did not read")
+
+    def _order(self, frame: Create, turn_id: str) -> Order:
+        """W4: the key is read anew for each create."""
+        key = self._keys.admit(self._socket.headers.get("authorization"))
+        return Order(
+            turn_id=turn_id,
+            account=key.account,
+            request=turn_request(frame.body, self._socket.headers.items(), self._settings.policy),
+            replay_is_disabled=key.replay_never,
+            connection_limit_at=self._limit_at,
+            cut_at=self._limit_at + self._settings.grace_seconds,
+        )
+
+    # --- ending -------------------------------------------------------------------------------------------------
+
+    async def _end_at_limit(self) -> None:
+        """W6: one error frame for each waiting create; one alone if the connection was idle."""
+        await _let_the_instant_pass()
+        limit = Refusal(CONNECTION_LIMIT.code, CONNECTION_LIMIT.message)
+        if not await self._refuse_waiting(limit) and not self._limit_was_told:
+            await self._send(websocket_refusal(limit, self._request_id, {}))
+        await self._close(CLOSE_LIMIT, "connection limit reached")
+
+    async def _end_at_drain(self) -> None:
+        """T7, W3: waiting creates are refused; agents reconnect on 1012."""
+        await _let_the_instant_pass()
+        await self._refuse_waiting(Refusal("server_draining", "the gateway is shutting down"))
+        await self._close(CLOSE_RESTART, "service restart")
+
+    async def _refuse_waiting(self, refusal: Refusal) -> bool:
+        """Answer what still waits, in its order; whether a create was among it."""
+        any_create = False
+        while len(self._line) > 0 and not self._departure.has_left and not self._is_closed:
+            frame = self._line.next()
+            if isinstance(frame, Create):
+                any_create = True
+                await self._send(websocket_refusal(refusal, self._request_id, echo(frame.body)))
+            else:
+                await self._answer(frame)
+        return any_create
+
+    async def _send(self, data: bytes) -> None:
+        """One text frame, none behind a close. Hypercorn's send to a closed socket neither raises nor yields: so yield
+        here."""
+        await trio.lowlevel.checkpoint()
+        if not self._is_closed:
+            await self._socket.send(data.decode("utf-8", "surrogatepass"))
+
+    async def _close(self, code: int, reason: str) -> None:
+        if not self._is_closed:
+            self._is_closed = True
+            await self._socket.close(code, reason)
+
+
+async def _let_the_instant_pass() -> None:
+    """A frame that came at the very instant of the end is answered, too (limits.INSTANT_PASSES)."""
+    for _ in range(limits.INSTANT_PASSES):
+        await trio.lowlevel.checkpoint()
+
+
+def _steer_refusal(frame: Steer) -> bytes:
+    """W2: the input comes back, for the client has to send it again."""
+    public = PUBLIC_CODES["steering_not_supported"]
+    error = {"type": public.type, "code": "steering_not_supported", "message": "steering is not supported here"}
+    steer = {name: frame.body.get(name) for name in ("previous_response_id", "input")}
+    return to_json({"type": "response.steer.failed", "steer": steer, "error": error, **echo(frame.body)})
+
+
+class WebSocketClient:
+    """One turn's client on a WebSocket (ports.Downstream)."""
+
+    door = Door.WEBSOCKET
+    quiet_deadline = math.inf
+
+    def __init__(
+        self, send: Callable[[bytes], Awaitable[None]], departure: Departure, turn_id: str, stream_id: str | None
+    ) -> None:
+        self._send = send
+        self._departure = departure
+        self._turn_id = turn_id
+        self._stream = {} if stream_id is None else {"stream_id": stream_id}
+        self.failure_code: str | None = None
+        self.is_cut_off = False
+        """T6: a turn's frames have begun and not ended. No other turn may follow on the same socket."""
+
+    def __repr__(self) -> str:
+        return f"<WebSocketClient {self._turn_id}>"
+
+    async def write(self, frames: Deliver | DeliverFailure) -> None:
+        """One text frame for each event; exactly one for a failure (X4)."""
+        self.is_cut_off = True
+        if isinstance(frames, Deliver):
+            for event in frames.events:
+                await self._send(insert_members(websocket_event(event), self._stream))
+        else:
+            self.failure_code = frames.failure.code
+            await self._send(insert_members(websocket_failure(frames, self._turn_id), self._stream))
+
+    async def write_quiet(self) -> None:
+        """A WebSocket has pings for that (W7)."""
+
+    async def end(self) -> None:
+        """The connection stays for the next turn."""
+        self.is_cut_off = False
+
+    async def wait_left(self) -> str:
+        """H7."""
+        return await self._departure.wait()
