@@ -1,0 +1,210 @@
+"""Composition root: the only module that names concrete classes. `gateway.app:app` is what hypercorn loads.
+
+hypercorn -k trio -c deploy/hypercorn.toml gateway.app:app        (GATEWAY_CONFIG names the configuration file)
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import httpx2
+import trio
+from quart import Response
+from quart_trio import QuartTrio
+from werkzeug.exceptions import HTTPException, RequestEntityTooLarge
+
+from gateway.config import Config, load
+from gateway.core.failures import Refusal
+from gateway.core.messages import AttemptStarted
+from gateway.core.money import Basis, ChargePolicy, PartTokens
+from gateway.core.request import StatePolicy
+from gateway.core.rules import TurnRules
+from gateway.downstream.auth import Keys
+from gateway.downstream.connections import HTTPConnection, WebSocketConnection
+from gateway.downstream.health import HealthDoor
+from gateway.downstream.http import HTTPDoor, HTTPSettings, refuse
+from gateway.downstream.websocket import WebSocketDoor, WebSocketSettings
+from gateway.ledger.memory import MemoryLedger
+from gateway.ports import Ledger, Model, Records, Route
+from gateway.records.memory import MemoryRecords
+from gateway.server.deferred import DeferredApp
+from gateway.server.logs import configure_logs
+from gateway.turn.books import BookKeeping
+from gateway.turn.engine import Engine
+from gateway.turn.house import StandingHouse
+from gateway.turn.selection import Selection
+from gateway.upstream.sse import SSESettings, SSEUpstream
+
+BODY_SECONDS_MAX = 600
+"""How long a request body may take to arrive: 32 MiB over a slow line."""
+
+
+def new_request_id() -> str:
+    """An id that nobody can guess: 128 bits."""
+    return f"req_{secrets.token_hex(16)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What may be put in the place of the real thing: networks by route, stores, ids, the house's facts."""
+
+    transports: Mapping[str, httpx2.AsyncBaseTransport] = field(default_factory=dict)
+    ledger: Ledger | None = None
+    records: Records | None = None
+    house: StandingHouse | None = None
+    new_request_id: Callable[[], str] = new_request_id
+    rules: TurnRules | None = None
+
+
+class Gateway:
+    """One process's gateway: its engine, its doors, its stores."""
+
+    def __init__(self, config: Config, parts: Parts | None = None) -> None:
+        parts = parts or Parts()
+        self.config = config
+        self.house = parts.house or StandingHouse()
+        self.ledger = parts.ledger or MemoryLedger(
+            {name: account.balance_nanodollars for name, account in config.accounts.items()}
+        )
+        self.records = parts.records or MemoryRecords()
+        self._upstreams = {name: _upstream(config, name, parts.transports.get(name)) for name in config.routes}
+        self.engine = Engine(
+            Selection(_models(config, self._upstreams), self.house),
+            BookKeeping(self.ledger, self.records, _charge_policy(config), _part_tokens(config)),
+            parts.rules or _rules(config),
+            config.server.write_timeout,
+        )
+        self.app = self._app(parts.new_request_id)
+
+    def __repr__(self) -> str:
+        return f"<Gateway, {len(self.config.models)} models, {self.engine}>"
+
+    def drain(self) -> None:
+        """T7: `/readyz` turns false, no turn and no replay starts, running turns have `drain_timeout` left."""
+        self.house.begin_drain()
+        self.engine.drain(trio.current_time() + self.config.server.drain_timeout)
+
+    async def aclose(self) -> None:
+        """Close what is pooled."""
+        for upstream in self._upstreams.values():
+            await upstream.aclose()
+
+    def _app(self, new_request_id: Callable[[], str]) -> QuartTrio:
+        app = QuartTrio("gateway")
+        app.asgi_http_class = HTTPConnection
+        app.asgi_websocket_class = WebSocketConnection
+        app.config["MAX_CONTENT_LENGTH"] = self.config.limits.body_bytes_max
+        app.config["BODY_TIMEOUT"] = BODY_SECONDS_MAX
+        app.config["RESPONSE_TIMEOUT"] = None
+        keys = Keys(self.config.keys)
+        HTTPDoor(self.engine, keys, _http_settings(self.config), new_request_id).open(app)
+        WebSocketDoor(self.engine, keys, _websocket_settings(self.config), self.house, new_request_id).open(app)
+        HealthDoor(self.house).open(app)
+        _open_error_pages(app, new_request_id)
+        app.after_serving(self.aclose)
+        return app
+
+
+def _open_error_pages(app: QuartTrio, new_request_id: Callable[[], str]) -> None:
+    """Whatever goes wrong outside a turn is answered as JSON too."""
+
+    async def http_error(error: HTTPException) -> Response:  # noqa: ASYNC124 - a plain one would run in a thread
+        if isinstance(error, RequestEntityTooLarge):
+            return refuse(Refusal("payload_too_large", "the body is larger than is accepted here"), new_request_id())
+        response = refuse(Refusal("invalid_request", error.name), new_request_id())
+        response.status_code = error.code or 500
+        return response
+
+    async def bug(_error: Exception) -> Response:  # noqa: ASYNC124 - as above
+        return refuse(Refusal("internal_error", "the gateway failed; the failure is logged"), new_request_id())
+
+    app.register_error_handler(HTTPException, http_error)
+    app.register_error_handler(Exception, bug)
+
+
+# --- from the configuration -------------------------------------------------------------------------------------
+
+
+def _upstream(config: Config, name: str, transport: httpx2.AsyncBaseTransport | None) -> SSEUpstream:
+    route = config.routes[name]
+    settings = SSESettings(
+        base_url=route.base_url,
+        credential=route.credential,
+        headers=route.headers,
+        connect_seconds=route.connect_seconds,
+        event_bytes_max=config.limits.event_bytes_max,
+        retryable_codes=route.retryable_codes,
+    )
+    return SSEUpstream(settings, transport)
+
+
+def _models(config: Config, upstreams: Mapping[str, SSEUpstream]) -> dict[str, Model]:
+    routes = {
+        name: Route(
+            name=name,
+            upstream=upstreams[name],
+            terms=AttemptStarted(route.first_event_seconds, route.idle_seconds, route.retryable_codes),
+            price=route.price,
+            upstream_model=route.upstream_model,
+        )
+        for name, route in config.routes.items()
+    }
+    return {
+        name: Model(name, tuple(routes[route] for route in model.routes), model.max_output_tokens)
+        for name, model in config.models.items()
+    }
+
+
+def _rules(config: Config) -> TurnRules:
+    return TurnRules(hold_bytes_max=config.limits.hold_bytes_max, hold_events_max=config.limits.hold_events_max)
+
+
+def _charge_policy(config: Config) -> ChargePolicy:
+    server = config.server
+    return ChargePolicy(
+        failed_metered=Basis.USAGE if server.failed_metered == "charge" else Basis.VOID,
+        delivered_unmetered=Basis.ESTIMATE if server.delivered_unmetered == "estimate" else Basis.VOID,
+    )
+
+
+def _part_tokens(config: Config) -> PartTokens:
+    return PartTokens(image=config.estimate.image_tokens, file=config.estimate.file_tokens)
+
+
+def _state_policy(config: Config) -> StatePolicy:
+    server = config.server
+    return StatePolicy(
+        absent_store_is_false=server.absent_store == "false",
+        replay_side_effect_tools=server.replay_side_effect_tools,
+    )
+
+
+def _http_settings(config: Config) -> HTTPSettings:
+    server = config.server
+    return HTTPSettings(_state_policy(config), server.start == "early", server.start_latest)
+
+
+def _websocket_settings(config: Config) -> WebSocketSettings:
+    return WebSocketSettings(
+        policy=_state_policy(config),
+        connection_seconds=config.server.connection_limit,
+        grace_seconds=config.server.connection_grace,
+        message_bytes_max=config.limits.body_bytes_max,
+        waiting_creates_max=config.limits.waiting_creates_max,
+        waiting_bytes_max=config.limits.waiting_bytes_max,
+    )
+
+
+def _configured() -> QuartTrio:
+    """The app that the environment's GATEWAY_CONFIG describes."""
+    config = load(Path(os.environ.get("GATEWAY_CONFIG", "gateway.toml")), os.environ)
+    configure_logs(config.server.log_format, config.server.log_level)
+    return Gateway(config).app
+
+
+app = DeferredApp(_configured)
+"""For a server's own command line; importing this module needs no configuration."""

@@ -1,0 +1,152 @@
+"""Serving: Hypercorn on Trio, from the open port to the last turn (T7).
+
+    SIGTERM, SIGINT --> on_drain()         /readyz turns false, no turn starts, idle WebSockets close
+                    --> listeners close    new connections are refused, idle ones closed
+                    --> running turns have `drain_seconds` to end; what lasts a margin longer is cut
+    a second signal --> what still runs is cut at once
+    a third one     --> whatever it does to a process that handles no signals
+
+The process's main function calls `listen`, then `serve`. Hypercorn's own command line is for trying things out: it
+knows nothing of a drain, and its workers cut each other's streams.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import signal
+import socket
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, Final
+
+import hypercorn.trio
+import structlog
+import trio
+from hypercorn import Config
+
+from gateway import limits
+from gateway.server.pings import install_pings
+
+logger = structlog.get_logger("gateway.server")
+
+CONNECTIONS_WAITING_MAX: Final = 1024
+"""Connections that the kernel holds until they are accepted: a burst of clients that reconnect after a restart."""
+KEEP_ALIVE_SECONDS: Final = 75.0
+"""An idle connection is kept longer than clients (5 s) and proxies (60 s) keep it: they close it, so that no request
+meets a closing socket. It also bounds how long a request's headers may take."""
+HEADER_BYTES_MAX: Final = 65_536
+"""Agents send some KiB of headers; Hypercorn reads 64 KiB at once, so a smaller bound would only sometimes hold."""
+DRAIN_MARGIN_SECONDS: Final = limits.CLOSE_BOOKS_SECONDS_MAX + 1.0
+"""After the drain's end cut turns still write their last frames and close their books."""
+WRITE_MARGIN_SECONDS: Final = 1.0
+"""The turn's own write limit (T6) is to be the first to see a client that reads nothing."""
+PROBES_MAX: Final = 3
+"""Unanswered keep-alive probes after which the kernel gives a silent peer up."""
+
+FIXES: Final = {
+    errno.EADDRINUSE: "stop what listens there, or choose another port (0 takes any free one)",
+    errno.EACCES: "choose a port above 1023, or give the process the right to take it",
+    errno.EADDRNOTAVAIL: "choose an address of this machine: 127.0.0.1 for itself only, 0.0.0.0 for all",
+}
+FIX: Final = "choose another host or port"
+
+
+class CannotListen(Exception):
+    """The port cannot be opened: says which, why, and what to do."""
+
+    def __init__(self, host: str, port: int, error: OSError) -> None:
+        why = error.strerror or str(error)
+        fix = "choose a host name that resolves, or an address" if isinstance(error, socket.gaierror) else None
+        super().__init__(f"cannot listen on {host}, port {port}: {why}; {fix or FIXES.get(error.errno or 0, FIX)}")
+
+
+async def listen(host: str, port: int) -> Sequence[trio.SocketListener]:
+    """Open the port on every address that `host` stands for. Raises CannotListen."""
+    try:
+        return await trio.open_tcp_listeners(port, host=host, backlog=CONNECTIONS_WAITING_MAX)
+    except OSError as error:
+        cause = error
+    raise CannotListen(host, port, cause)
+
+
+def url_of(listener: trio.SocketListener) -> str:
+    """Where a client on this machine finds an open port."""
+    host, port = listener.socket.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+async def serve(
+    app: Any,
+    listeners: Sequence[trio.SocketListener],
+    *,
+    on_drain: Callable[[], None],
+    drain_seconds: float,
+    websocket_message_bytes_max: int,
+    write_seconds: float = limits.WRITE_SECONDS_MAX,
+    ping_seconds: float = limits.PING_SECONDS,
+    task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED,
+) -> bool:
+    """Serve `app` until a signal; reports the URL it is served at. Whether what ran could end by itself."""
+    url = url_of(listeners[0])
+    for listener in listeners:
+        give_up_dead_peers(listener.socket, write_seconds + WRITE_MARGIN_SECONDS, ping_seconds)
+    config = _hypercorn_config(listeners, drain_seconds, websocket_message_bytes_max, ping_seconds)
+    install_pings()
+    drain, everything = trio.Event(), trio.CancelScope()
+    async with trio.open_nursery() as watching:
+        watching.start_soon(_watch_signals, on_drain, drain, everything)
+        with everything:
+            async with trio.open_nursery() as serving:
+                await serving.start(partial(hypercorn.trio.serve, app, config, shutdown_trigger=drain.wait))
+                logger.info("listening", url=url)
+                task_status.started(url)
+        watching.cancel_scope.cancel()
+    logger.info("stopped")
+    return not everything.cancelled_caught
+
+
+async def _watch_signals(on_drain: Callable[[], None], drain: trio.Event, everything: trio.CancelScope) -> None:
+    with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+        async for number in signals:
+            name = signal.Signals(number).name
+            if drain.is_set():
+                logger.warning("cut_short", signal=name)
+                everything.cancel()
+                return
+            logger.info("draining", signal=name)
+            on_drain()
+            drain.set()
+
+
+def _hypercorn_config(
+    listeners: Sequence[trio.SocketListener],
+    drain_seconds: float,
+    websocket_message_bytes_max: int,
+    ping_seconds: float,
+) -> Config:
+    """Hypercorn takes the open sockets over."""
+    config = Config()
+    config.bind = [f"fd://{listener.socket.detach()}" for listener in listeners]
+    config.backlog = CONNECTIONS_WAITING_MAX
+    config.graceful_timeout = drain_seconds + DRAIN_MARGIN_SECONDS
+    config.keep_alive_timeout = KEEP_ALIVE_SECONDS
+    config.h11_max_incomplete_size = HEADER_BYTES_MAX
+    config.websocket_ping_interval = ping_seconds
+    # A frame that is too large for the door still reaches it, so that it can say so (W1).
+    config.websocket_max_message_size = 2 * websocket_message_bytes_max
+    config.include_server_header = False
+    config.accesslog = None
+    config.errorlog = logging.getLogger("hypercorn.error")
+    return config
+
+
+def give_up_dead_peers(sock: trio.socket.SocketType, silent_seconds: float, ping_seconds: float) -> None:
+    """W7: have the kernel close connections whose peer acknowledges nothing, and those whose peer takes nothing;
+    accepted sockets inherit it. Hypercorn sends pings and never looks for an answer, and its writes cannot be
+    cancelled: without this one client that reads nothing would hold a drained process for ever."""
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, round(silent_seconds * 1000))
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, max(1, round(ping_seconds)))
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, max(1, round(ping_seconds)))
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, PROBES_MAX)

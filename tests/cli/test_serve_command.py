@@ -1,0 +1,125 @@
+"""`gateway serve`, told something that it cannot use: every problem on its line, exit code 2, nothing started."""
+
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from gateway.cli import gateway
+from gateway.cli.serve import read_config, with_server
+
+SMALLEST = """
+[accounts.main]
+balance = "unlimited"
+
+[keys.main]
+account = "main"
+secret = { env = "GATEWAY_KEY" }
+
+[routes.only]
+base_url = "https://upstream.test/v1"
+credential = "none"
+price = "free"
+
+[models.gpt]
+routes = ["only"]
+"""
+KEY = {"GATEWAY_KEY": "sk-client"}
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "gateway.toml"
+    path.write_text(SMALLEST, encoding="utf-8")
+    return path
+
+
+def serve(*options: str, **environment: str) -> Result:
+    """The command to its end; nothing of the test's own environment."""
+    runner = CliRunner(env={"GATEWAY_KEY": None, "GATEWAY_CONFIG": None, **environment})
+    return runner.invoke(gateway, ["serve", *options])
+
+
+def test_each_problem_of_the_file_is_on_its_own_line(file: Path) -> None:
+    misspelt = SMALLEST.replace("balance", "balence").replace('price = "free"', "")
+    file.write_text(f"[server]\nprot = 8080\n{misspelt}", encoding="utf-8")
+    result = serve("--config", str(file))
+    assert (result.exit_code, result.stdout) == (2, "")
+    lines = result.stderr.splitlines()
+    assert f'{file}: server.prot: is not a known key; did you mean "port"?' in lines
+    assert f'{file}: accounts.main.balence: is not a known key; did you mean "balance"?' in lines
+    assert any(line.startswith(f"{file}: routes.only.price: ") for line in lines)
+    assert any(line.startswith(f"{file}: keys.main.secret: ") and "GATEWAY_KEY" in line for line in lines)
+    assert all(line.startswith(f"{file}: ") for line in lines)
+
+
+def test_a_missing_secret_is_named(file: Path) -> None:
+    result = serve("--config", str(file))
+    assert result.exit_code == 2
+    assert result.stderr == (
+        f"{file}: keys.main.secret: the environment's GATEWAY_KEY is unset or empty; set it before the gateway starts\n"
+    )
+
+
+def test_two_routes_of_one_name_are_named(file: Path) -> None:
+    file.write_text(f"{SMALLEST}\n[routes.only]\n", encoding="utf-8")
+    result = serve("--config", str(file), **KEY)
+    assert result.exit_code == 2
+    assert "declares the table routes.only a second time; rename or remove one of the two" in result.stderr
+
+
+def test_a_missing_file_is_named_and_the_default_one_gets_a_hint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    asked, default = serve("--config", "other.toml"), serve()
+    assert (asked.exit_code, default.exit_code) == (2, 2)
+    assert asked.stderr == (
+        "other.toml: cannot be read (No such file or directory); check the path and its permissions\n"
+    )
+    assert default.stderr.startswith("gateway.toml: cannot be read")
+    assert "`gateway demo` needs none" in default.stderr
+
+
+def test_the_environment_names_the_file(file: Path) -> None:
+    file.write_text("[server]\nprot = 8080\n", encoding="utf-8")
+    result = serve(GATEWAY_CONFIG=str(file))
+    assert result.exit_code == 2
+    assert f"{file}: server.prot: " in result.stderr
+
+
+@pytest.fixture
+def taken_port() -> Iterator[int]:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        yield taken.getsockname()[1]
+
+
+def test_a_taken_port_is_named_with_the_fix(file: Path, taken_port: int) -> None:
+    result = serve("--config", str(file), "--host", "127.0.0.1", "--port", str(taken_port), **KEY)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr == (
+        f"cannot listen on 127.0.0.1, port {taken_port}: Address already in use; "
+        "stop what listens there, or choose another port (0 takes any free one)\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--port", "65536"], "'--port': 65536 is not in the range 0<=x<=65535"),
+        (["--port", "http"], "'--port': 'http' is not a valid integer range"),
+        (["--log-format", "xml"], "'--log-format': 'xml' is not one of 'json', 'console'"),
+    ],
+)
+def test_an_option_that_cannot_be_used_is_named(options: list[str], said: str) -> None:
+    result = serve(*options)
+    assert result.exit_code == 2
+    assert said in result.stderr
+
+
+def test_options_take_the_place_of_the_files_settings(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GATEWAY_KEY", "sk-client")
+    config = with_server(read_config(file), host="0.0.0.0", port=0, log_format=None)
+    assert (config.server.host, config.server.port, config.server.log_format) == ("0.0.0.0", 0, "json")

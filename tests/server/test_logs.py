@@ -1,0 +1,77 @@
+"""One pipeline for all log lines: what a reader of stderr sees."""
+
+import json
+import logging
+from collections.abc import Iterator
+
+import pytest
+import structlog
+
+from gateway.server.logs import configure_logs
+from support.logging_state import kept_logging_state
+
+
+@pytest.fixture(autouse=True)
+def _logging_state() -> Iterator[None]:
+    with kept_logging_state():
+        yield
+
+
+def test_a_line_is_json_that_leads_with_time_level_and_event(capsys: pytest.CaptureFixture[str]) -> None:
+    configure_logs("json", "info")
+    structlog.get_logger("gateway.turn").info("turn", turn_id="req_1", seconds=0.5, outcome="completed")
+    line = capsys.readouterr().err
+    assert list(json.loads(line)) == ["timestamp", "level", "event", "turn_id", "seconds", "outcome", "logger"]
+    assert json.loads(line)["timestamp"].endswith("Z")
+    assert json.loads(line) | {"timestamp": ""} == {
+        "timestamp": "",
+        "level": "info",
+        "event": "turn",
+        "turn_id": "req_1",
+        "seconds": 0.5,
+        "outcome": "completed",
+        "logger": "gateway.turn",
+    }
+
+
+def test_the_level_is_the_gateways_own_and_libraries_are_heard_from_warning_up(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    configure_logs("json", "debug")
+    structlog.get_logger("gateway.turn").debug("a_detail")
+    logging.getLogger("httpx2").info("a request that nobody needs to see")
+    logging.getLogger("hypercorn.error").warning("what went %s", "wrong")
+    events = [json.loads(line)["event"] for line in capsys.readouterr().err.splitlines()]
+    assert events == ["a_detail", "what went wrong"]
+
+
+def test_below_the_level_nothing_is_written(capsys: pytest.CaptureFixture[str]) -> None:
+    configure_logs("json", "error")
+    structlog.get_logger("gateway.turn").warning("books_not_closed")
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize("log_format", ["json", "console"])
+def test_a_traceback_shows_no_variables(log_format: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """L1: they are prompts and keys."""
+    configure_logs(log_format, "info")
+    try:
+        _fail("a prompt" + " of the client")
+    except ValueError:
+        structlog.get_logger("gateway.turn").exception("internal_error")
+        logging.getLogger("quart.app").exception("internal_error")
+    written = capsys.readouterr().err
+    assert written.count("ValueError: broken") == 2
+    assert "a prompt of the client" not in written
+
+
+def _fail(prompt: str) -> None:
+    if prompt:
+        raise ValueError("broken")
+
+
+def test_configuring_twice_writes_each_line_once(capsys: pytest.CaptureFixture[str]) -> None:
+    configure_logs("json", "info")
+    configure_logs("console", "info")
+    structlog.get_logger("gateway.turn").info("turn")
+    assert len(capsys.readouterr().err.splitlines()) == 1
