@@ -1,0 +1,5 @@
+"""Assertions in what the tests share show what they compared."""
+
+import pytest
+
+pytest.register_assert_rewrite("support.driver", "support.gateways", "properties.invariants")

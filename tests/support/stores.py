@@ -1,0 +1,166 @@
+"""Stores that take their time or fail, and are complete otherwise: what a ledger on a disk may do to a turn."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import trio
+
+from gateway.core.money import Resolution, Result
+from gateway.ledger.memory import MemoryLedger
+from gateway.ports import AttemptClosing, LedgerUnavailable, TurnClosing, TurnOpening
+from gateway.records.memory import MemoryRecords
+
+
+class SlowRecords(MemoryRecords):
+    """Records whose calls take time: `seconds` by the call's name. What is written is there at once, and the caller
+    learns of it later, as with a disk."""
+
+    def __init__(self, **seconds: float | list[float]) -> None:
+        super().__init__()
+        self._seconds = {name: list(value) if isinstance(value, list) else value for name, value in seconds.items()}
+
+    async def open_turn(self, opening: TurnOpening) -> None:
+        """Takes its time."""
+        await super().open_turn(opening)
+        await self._take_time("open_turn")
+
+    async def open_attempt(self, turn_id: str, attempt: int, route: str) -> None:
+        """Takes its time."""
+        await super().open_attempt(turn_id, attempt, route)
+        await self._take_time("open_attempt")
+
+    async def close_attempt(self, closing: AttemptClosing) -> None:
+        """Takes its time."""
+        await super().close_attempt(closing)
+        await self._take_time("close_attempt")
+
+    async def close_turn(self, closing: TurnClosing) -> None:
+        """Takes its time."""
+        await super().close_turn(closing)
+        await self._take_time("close_turn")
+
+    async def _take_time(self, call: str) -> None:
+        seconds = self._seconds.get(call, 0.0)
+        await trio.sleep(seconds.pop(0) if isinstance(seconds, list) else seconds)
+
+
+class FailingRecords(MemoryRecords):
+    """Records one of whose calls raises, once: the `fails_at`-th of that name."""
+
+    def __init__(self, call: str, error: Exception, fails_at: int = 1) -> None:
+        super().__init__()
+        self._call = call
+        self._error = error
+        self._calls_left = fails_at
+
+    async def open_turn(self, opening: TurnOpening) -> None:
+        """May raise."""
+        self._may_fail("open_turn")
+        await super().open_turn(opening)
+
+    async def open_attempt(self, turn_id: str, attempt: int, route: str) -> None:
+        """May raise."""
+        self._may_fail("open_attempt")
+        await super().open_attempt(turn_id, attempt, route)
+
+    async def close_attempt(self, closing: AttemptClosing) -> None:
+        """May raise."""
+        self._may_fail("close_attempt")
+        await super().close_attempt(closing)
+
+    async def close_turn(self, closing: TurnClosing) -> None:
+        """May raise."""
+        self._may_fail("close_turn")
+        await super().close_turn(closing)
+
+    def _may_fail(self, call: str) -> None:
+        if call != self._call:
+            return
+        self._calls_left -= 1
+        if self._calls_left == 0:
+            raise self._error
+
+
+class LedgerAway(MemoryLedger):
+    """A ledger that cannot be reached for reservations."""
+
+    async def reserve(self, turn_id: str, account: str, nanodollars: int) -> Result:
+        """Raises LedgerUnavailable."""
+        raise LedgerUnavailable
+
+
+class BrokenLedger(MemoryLedger):
+    """A ledger with a bug: its first reservation raises."""
+
+    has_failed = False
+
+    async def reserve(self, turn_id: str, account: str, nanodollars: int) -> Result:
+        """The first time raises what nobody expects."""
+        if not self.has_failed:
+            self.has_failed = True
+            raise ValueError("a bug of the ledger")
+        return await super().reserve(turn_id, account, nanodollars)
+
+
+class FlakyLedger(MemoryLedger):
+    """A ledger whose first resolution raises and is not written."""
+
+    has_failed = False
+
+    async def resolve(self, turn_id: str, resolution: Resolution) -> Result:
+        """The first time raises."""
+        if not self.has_failed:
+            self.has_failed = True
+            raise LedgerUnavailable
+        return await super().resolve(turn_id, resolution)
+
+
+class LedgerGone(MemoryLedger):
+    """A ledger that cannot be reached any more once there are reservations."""
+
+    async def resolve(self, turn_id: str, resolution: Resolution) -> Result:
+        """Raises LedgerUnavailable."""
+        raise LedgerUnavailable
+
+
+class ForgetfulLedger(MemoryLedger):
+    """A ledger whose first resolution raises after it was written, as when a connection is lost at the commit."""
+
+    has_failed = False
+
+    async def resolve(self, turn_id: str, resolution: Resolution) -> Result:
+        """Resolves; the first time nobody learns of it."""
+        result = await super().resolve(turn_id, resolution)
+        if not self.has_failed:
+            self.has_failed = True
+            raise LedgerUnavailable
+        return result
+
+
+class HangingLedger(MemoryLedger):
+    """A ledger that notes a reservation and never says so."""
+
+    async def reserve(self, turn_id: str, account: str, nanodollars: int) -> Result:
+        """Hangs."""
+        await super().reserve(turn_id, account, nanodollars)
+        await trio.sleep_forever()
+
+
+class SlowLedger(MemoryLedger):
+    """A ledger whose calls take three seconds each."""
+
+    SECONDS = 3.0
+
+    async def reserve(self, turn_id: str, account: str, nanodollars: int) -> Result:
+        """Takes its time."""
+        return await self._slowly(super().reserve(turn_id, account, nanodollars))
+
+    async def resolve(self, turn_id: str, resolution: Resolution) -> Result:
+        """Takes its time."""
+        return await self._slowly(super().resolve(turn_id, resolution))
+
+    async def _slowly(self, call: Any) -> Result:
+        result: Result = await call
+        await trio.sleep(self.SECONDS)
+        return result

@@ -1,0 +1,46 @@
+"""The two doors, for whatever a turn does, it does the same through either; and the log, caught and not printed."""
+
+import gc
+from collections.abc import Callable, Iterator, MutableMapping
+from typing import Any
+
+import pytest
+from structlog.testing import capture_logs
+from werkzeug.routing.rules import Rule
+
+pytest.register_assert_rewrite("support.driver", "support.gateways")
+
+from support.gateways import DOORS  # noqa: E402 - after the rewrite is asked for
+
+
+@pytest.fixture(params=DOORS)
+def door(request: pytest.FixtureRequest) -> str:
+    """`http`, then `websocket`."""
+    return str(request.param)
+
+
+@pytest.fixture(autouse=True)
+def logged() -> Iterator[list[MutableMapping[str, Any]]]:
+    """The log's entries, in order."""
+    with capture_logs() as entries:
+        yield entries
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _thousands_of_gateways_are_made_quickly() -> Iterator[None]:
+    """Each test makes a gateway of its own. A fifth of its time would go into compiling the same six URL rules anew,
+    and some more into looking for garbage among the thousands of tests that were collected."""
+    compile_builder: Callable[..., Any] = Rule._compile_builder
+    builders: dict[tuple[str, bool, bool], Any] = {}
+
+    def compile_once(rule: Rule, append_unknown: bool = True) -> Any:
+        key = (rule.rule, rule.websocket, append_unknown)
+        if key not in builders:
+            builders[key] = compile_builder(rule, append_unknown)
+        return builders[key]
+
+    gc.freeze()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Rule, "_compile_builder", compile_once)
+        yield
+    gc.unfreeze()

@@ -1,0 +1,276 @@
+"""§7: several things at one instant go: client left, T5, T7, T2, T4, T1, T9, and an event last, under every task order.
+
+Each test runs under 26 orders of the tasks, 13 on each door or all on the one; nothing it sees depends on them.
+"""
+
+import pytest
+import trio
+
+from gateway.upstream.scripted import Break, Silence, Step
+from support.driver import Client, connect
+from support.gateways import Seen, World, create_frame, play, seen, turn, words_of_failure, world
+from support.virtual import in_orders
+from support.voices import A, B
+
+in_many_orders = in_orders(13)
+in_twice_as_many = in_orders(26)
+HELD = ["created", "in_progress"]
+OUT = [*HELD, "output_text.delta"]
+OVERLOADED = "server_is_overloaded"
+LIMIT = "websocket_connection_limit_reached"
+LEFT = ["a client_disconnected (client_disconnected)"]
+SOMETHING: dict[str, list[Step]] = {
+    # what the upstream may do at the instant
+    "completed": [A.completed()],
+    "error": [A.error(OVERLOADED), Silence()],
+    "reset": [Break()],
+}
+
+
+async def depart(client: Client, at: float) -> None:
+    """The client leaves then."""
+    await trio.sleep_until(at)
+    client.leave()
+
+
+async def drain(w: World, at: float) -> None:
+    """Draining begins then."""
+    await trio.sleep_until(at)
+    w.gateway.drain()
+
+
+# --- an event at a deadline -------------------------------------------------------------------------------------
+
+
+@in_many_orders
+async def test_a_failure_at_the_end_of_the_hold_comes_after_it(door: str) -> None:
+    """T1 before an event: released, so not replayed."""
+    w = world(A.reply(A.prelude, 10.0, A.failed(OVERLOADED)), B.answer())
+    client = await play(w, door)
+    assert seen(w, client) == Seen(
+        [*HELD, f"failed {OVERLOADED}"], ["a"], [f"a {OVERLOADED} (lifecycle_delivered)"], ["voided"]
+    )
+
+
+@in_many_orders
+async def test_an_answer_at_the_first_event_limit_comes_after_it(door: str) -> None:
+    """T2 before an event."""
+    w = world(A.answer(25.0), B.answer())
+    client = await play(w, door)
+    assert (client.told, w.money) == (["error first_event_timeout"], ["voided"])
+
+
+@in_many_orders
+async def test_output_at_the_idle_limit_comes_after_it(door: str) -> None:
+    """T4 before an event."""
+    w = world(A.reply(A.prelude, A.delta(), 20.0, A.completed()), route="idle_timeout = 20")
+    client = await play(w, door)
+    assert client.told == [*OUT, *words_of_failure(door, "stream_idle_timeout")]
+
+
+@in_many_orders
+async def test_a_failed_at_the_end_of_the_grace_comes_after_it(door: str) -> None:
+    """T9 before an event: the `error` is told alone."""
+    w = world(A.reply(A.prelude, A.error("some"), 0.25, A.failed("invalid_prompt")), B.answer())
+    client = await play(w, door)
+    assert (client.told, w.attempts) == ([*HELD, "error some"], ["a some (not_retryable)"])
+
+
+@pytest.mark.parametrize("what", SOMETHING)
+@in_twice_as_many
+async def test_whatever_comes_at_the_sixty_minutes_comes_after_them(what: str) -> None:
+    """T5 before an event."""
+    w = world(A.reply(A.prelude, A.delta(), 10.0, *SOMETHING[what]), B.answer(), server="connection_limit = 60")
+    client = await play(w, "websocket", begins_at=50.0)
+    told, attempts = [*OUT, f"error {LIMIT}"], [f"a {LIMIT} (output_delivered)"]
+    assert seen(w, client) == Seen(told, ["a"], attempts, ["settled 3000 estimated"])
+
+
+@in_many_orders
+async def test_an_answer_at_the_drains_end_comes_after_it(door: str) -> None:
+    """T7 before an event."""
+    w = world(A.reply(A.prelude, A.delta(), 9.0, A.completed()), B.answer(), server="drain_timeout = 6")
+    async with turn(w, door) as client:
+        await drain(w, 3.0)
+    told = [*OUT, *words_of_failure(door, "server_draining")]
+    assert (client.told, w.money) == (told, ["voided unmetered"])
+
+
+@in_many_orders
+async def test_a_failure_at_the_instant_at_which_draining_begins_is_not_replayed(door: str) -> None:
+    """R12: the house is asked when all that happened at the instant is known."""
+    w = world(A.reply(3.0, Break()), B.answer())
+    async with turn(w, door) as client:
+        await drain(w, 3.0)
+    assert seen(w, client) == Seen(["error stream_read_error"], ["a"], ["a stream_read_error (draining)"], ["voided"])
+
+
+# --- a departure at anything ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("what", SOMETHING)
+@in_many_orders
+async def test_a_departure_comes_before_anything_the_upstream_does_before_output(door: str, what: str) -> None:
+    """R1: nothing is told, nothing is called."""
+    w = world(A.reply(A.prelude, 3.0, *SOMETHING[what]), B.answer())
+    async with turn(w, door) as client:
+        await depart(client, 3.0)
+    assert seen(w, client) == Seen([], ["a"], LEFT, ["voided"])
+
+
+@pytest.mark.parametrize("what", SOMETHING)
+@in_many_orders
+async def test_a_departure_comes_before_anything_the_upstream_does_after_output(door: str, what: str) -> None:
+    """§7, B3: also before an answer's end; what was delivered until then is what is paid."""
+    w = world(A.reply(A.prelude, A.delta(), 3.0, *SOMETHING[what]), B.answer())
+    async with turn(w, door) as client:
+        await depart(client, 3.0)
+    assert (w.attempts, w.money) == (LEFT, ["settled 3000 estimated"])
+
+
+@in_many_orders
+async def test_output_at_the_instant_of_a_departure_changes_nothing_but_what_was_handed_over(door: str) -> None:
+    """B3: the estimate is by what was handed over, which is one delta or two."""
+    w = world(A.reply(A.prelude, A.delta(), 3.0, A.delta(), Silence()), B.answer())
+    async with turn(w, door) as client:
+        await depart(client, 3.0)
+    assert (w.attempts, w.closed_at) == (LEFT, [3.0])
+    assert w.money in (["settled 3000 estimated"], ["settled 5000 estimated"])
+
+
+@pytest.mark.parametrize(
+    ("steps", "at"),
+    [([A.prelude, Silence()], 10.0), ([Silence()], 25.0), ([A.prelude, A.delta(), Silence()], 20.0)],
+    ids=["T1", "T2", "T4"],
+)
+@in_many_orders
+async def test_a_departure_comes_before_an_upstreams_clock(door: str, steps: list[Step], at: float) -> None:
+    """Client left before T2, T4, T1."""
+    w = world(A.reply(*steps), B.answer(), route="idle_timeout = 20")
+    async with turn(w, door) as client:
+        await depart(client, at)
+    assert (w.attempts, w.closed_at) == (LEFT, [at])
+
+
+@in_many_orders
+async def test_a_departure_comes_before_the_end_of_the_grace(door: str) -> None:
+    """Client left before T9: no replay."""
+    w = world(A.reply(A.prelude, 2.75, A.error(OVERLOADED), Silence()), B.answer())
+    async with turn(w, door) as client:
+        await depart(client, 3.0)
+    assert seen(w, client) == Seen([], ["a"], LEFT, ["voided"])
+
+
+@in_many_orders
+async def test_a_departure_comes_before_the_drains_end(door: str) -> None:
+    """Client left before T7: so it pays what was delivered."""
+    w = world(A.reply(A.prelude, A.delta(), Silence()), server="drain_timeout = 6")
+    async with turn(w, door) as client:
+        await drain(w, 3.0)
+        await depart(client, 9.0)
+    assert (w.attempts, w.money) == (LEFT, ["settled 3000 estimated"])
+
+
+@in_twice_as_many
+async def test_a_departure_comes_before_the_sixty_minutes() -> None:
+    """Client left before T5."""
+    w = world(A.reply(A.prelude, A.delta(), Silence()), server="connection_limit = 60")
+    async with turn(w, "websocket", begins_at=50.0) as client:
+        await depart(client, 60.0)
+    assert (w.attempts, client.told) == (LEFT, OUT)
+
+
+@in_many_orders
+async def test_a_stalled_client_is_gone_before_the_answer_that_comes_then(door: str) -> None:
+    """T6 counts as a departure: at 61 s, which is also when the upstream ends."""
+    w = world(A.reply(A.prelude, 1.0, A.delta(), 60.0, A.completed()), B.answer())
+    async with turn(w, door) as client:
+        await trio.sleep_until(0.5)
+        client.stall()
+        await depart(client, 70.0)
+    assert (w.attempts, w.money, w.closed_at) == (LEFT, ["settled 3000 estimated"], [61.0])
+
+
+# --- clocks among themselves ------------------------------------------------------------------------------------
+
+
+@in_many_orders
+async def test_the_idle_limit_comes_before_the_end_of_the_hold(door: str) -> None:
+    """T4 before T1: the failure is that of a turn that was not committed."""
+    w = world(A.reply(A.prelude, Silence()), B.answer(), route="idle_timeout = 10")
+    client = await play(w, door)
+    told = [*HELD, *words_of_failure(door, "stream_idle_timeout")]
+    assert seen(w, client) == Seen(told, ["a"], ["a stream_idle_timeout (idle_timeout)"], ["voided"])
+
+
+@in_many_orders
+async def test_the_drains_end_comes_before_the_upstreams_clocks(door: str) -> None:
+    """T7 before T2."""
+    w = world(A.reply(Silence()), B.answer(), server="drain_timeout = 15")
+    async with turn(w, door) as client:
+        await drain(w, 10.0)
+    assert (client.times, w.attempts) == ([(25.0, "error server_draining")], ["a server_draining (draining)"])
+
+
+@in_twice_as_many
+async def test_the_sixty_minutes_come_before_everything_but_a_departure() -> None:
+    """T5 before T7, T4, T1 and an event, all of them at 60 s; T2 in the next one."""
+    w = world(
+        A.reply(A.prelude, 10.0, A.failed(OVERLOADED)),
+        B.answer(),
+        server="connection_limit = 60\ndrain_timeout = 5",
+        route="idle_timeout = 10",
+    )
+    async with turn(w, "websocket", begins_at=50.0) as client:
+        await drain(w, 55.0)
+    assert client.times == [(60.0, label) for label in [*HELD, f"error {LIMIT}"]]
+    assert w.attempts == [f"a {LIMIT} (connection_limit)"] or w.attempts == [f"a {LIMIT} (draining)"]
+
+
+@in_twice_as_many
+async def test_the_sixty_minutes_come_before_the_first_event_limit() -> None:
+    """T5 before T2."""
+    w = world(A.reply(Silence()), B.answer(), server="connection_limit = 60")
+    client = await play(w, "websocket", begins_at=35.0)
+    assert client.times == [(60.0, f"error {LIMIT}")]
+
+
+# --- on a socket ------------------------------------------------------------------------------------------------
+
+
+@in_twice_as_many
+async def test_a_create_sent_at_the_terminals_instant_is_the_next_turn() -> None:
+    """W3, bug case 42: no frame is lost in the gap between two turns."""
+    w = world(A.reply(A.prelude, A.delta(), 3.0, A.completed()))
+    async with connect(w.app, "websocket") as client:
+        client.send_text(create_frame())
+        await trio.sleep_until(3.0)
+        client.send_text(create_frame())
+        await trio.sleep_until(9.0)
+        client.leave()
+    w.assert_at_rest()
+    assert client.told == [*OUT, "completed"] * 2
+
+
+@in_twice_as_many
+async def test_a_create_sent_at_the_instant_of_the_drain_is_answered() -> None:
+    """W3, W6: as refused or as served, never lost; then the socket closes."""
+    w = world(A.answer())
+    async with connect(w.app, "websocket") as client:
+        await trio.sleep_until(3.0)
+        client.send_text(create_frame())
+        w.gateway.drain()
+    w.assert_at_rest()
+    assert (client.told, client.close_code) == (["error server_draining"], 1012)
+
+
+@in_twice_as_many
+async def test_a_create_of_a_client_that_leaves_at_once_costs_nothing() -> None:
+    """H7, B3."""
+    w = world(A.answer(1.0))
+    async with connect(w.app, "websocket") as client:
+        await trio.sleep_until(3.0)
+        client.send_text(create_frame())
+        client.leave()
+    w.assert_at_rest()
+    assert (w.charged, client.told) == (0, [])

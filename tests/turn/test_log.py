@@ -1,0 +1,57 @@
+"""L1: one line for each turn, whatever became of it; and never a prompt, an output or a key."""
+
+from collections.abc import MutableMapping
+from typing import Any
+
+import pytest
+
+from gateway.upstream.scripted import Break, Step
+from support.driver import DEMO_KEY
+from support.gateways import play, world
+from support.virtual import in_every_order
+from support.voices import A, B
+
+Log = list[MutableMapping[str, Any]]
+
+
+def turn_lines(logged: Log) -> Log:
+    """The lines about turns."""
+    return [entry for entry in logged if entry["event"] == "turn"]
+
+
+@in_every_order
+async def test_a_replayed_turn_shows_both_attempts(door: str, logged: Log) -> None:
+    """L1: who, which model, which door, how long, what it cost, and why it was replayed."""
+    w = world(A.reply(2.0, Break()), B.answer(1.0))
+    await play(w, door)
+    (line,) = turn_lines(logged)
+    assert (line["door"], line["account"], line["model"]) == (door, "main", "gpt-test")
+    assert (line["outcome"], line["seconds"], line["nanodollars"]) == ("completed", 3.0, 7000)
+    assert line["attempts"] == [
+        {"route": "a", "outcome": "stream_read_error", "reason": "replay"},
+        {"route": "b", "outcome": "completed", "reason": None},
+    ]
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [[A.prelude, A.delta(), A.completed()], [A.prelude, A.delta(), Break()], [A.failed("mystery")], [Break()]],
+    ids=["completed", "broken", "failed", "nothing"],
+)
+@in_every_order
+async def test_each_turn_is_one_line_without_what_was_said(door: str, steps: list[Step], logged: Log) -> None:
+    """L1: neither a prompt nor an output nor a key, here nor in any other line."""
+    secret = "the prompt"
+    w = world(A.reply(*steps, A.delta("the output")))
+    await play(w, door, input=secret, instructions=secret)
+    assert len(turn_lines(logged)) == 1
+    said = str(logged) + str(w.turns)
+    assert [word for word in (secret, "the output", DEMO_KEY, "credential-of") if word in said] == []
+
+
+@in_every_order
+async def test_the_turns_record_names_the_clients_own_retries(door: str) -> None:
+    """L1: `x-stainless-retry-count` tells an SDK's retries."""
+    w = world(A.answer())
+    await play(w, door, headers=[("x-stainless-retry-count", "2")])
+    assert w.turns[0].opening.client_retry_count == "2"
