@@ -40,15 +40,17 @@ def to_json(value: Mapping[str, Any]) -> bytes:
     return json.dumps(value, separators=(",", ":")).encode()
 
 
-def error_object(code: str, message: str, request_id: str, param: str | None = None) -> dict[str, Any]:
-    """X2: the error as an object."""
+def error_object(
+    code: str, message: str, request_id: str, param: str | None = None, *, was_refused: bool = False
+) -> dict[str, Any]:
+    """X2: the error as an object. Only what was refused, with nothing sent upstream, may simply be sent again."""
     public = PUBLIC_CODES.get(code, UNLISTED)
     error: dict[str, Any] = {
         "message": message,
         "type": public.type,
         "code": code,
         "param": param,
-        "retryable": public.is_retryable,
+        "retryable": was_refused and public.is_retryable,
     }
     if public.retry_after_seconds is not None:
         error["retry_after"] = public.retry_after_seconds
@@ -57,7 +59,8 @@ def error_object(code: str, message: str, request_id: str, param: str | None = N
 
 def refusal_body(refusal: Refusal, request_id: str) -> bytes:
     """X2: a refusal as an HTTP body."""
-    return to_json({"error": error_object(refusal.code, refusal.message, request_id, refusal.param)})
+    error = error_object(refusal.code, refusal.message, request_id, refusal.param, was_refused=True)
+    return to_json({"error": error})
 
 
 def failure_body(failure: Failure, request_id: str) -> bytes:
@@ -101,7 +104,7 @@ def websocket_failure(told: DeliverFailure, request_id: str) -> bytes:
 
 def websocket_refusal(refusal: Refusal, request_id: str, echo: Mapping[str, str]) -> bytes:
     """W5: the answer to a frame that became no turn, with its `event_id` and `stream_id`."""
-    error = error_object(refusal.code, refusal.message, request_id, refusal.param)
+    error = error_object(refusal.code, refusal.message, request_id, refusal.param, was_refused=True)
     return to_json(_flat(refusal.public.status, error) | dict(echo))
 
 

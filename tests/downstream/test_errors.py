@@ -103,6 +103,18 @@ def test_a_failure_of_the_gateway_has_the_same_shape_as_a_refusal() -> None:
     }
 
 
+def test_a_turn_that_was_cut_does_not_ask_to_be_sent_again() -> None:
+    """X2, T7: its attempt was sent; only a refusal, with nothing sent, is retryable."""
+    cut = gateway_failure(FailureKind.DRAINING, "server_draining", "the gateway is shutting down")
+    told = DeliverFailure(cut, None)
+    bodies = [
+        failure_body(cut, "req_1"),
+        websocket_failure(told, "req_1"),
+        sse_failure(told, "req_1").split(b"data: ")[1],
+    ]
+    assert [json.loads(body)["error"]["retryable"] for body in bodies] == [False, False, False]
+
+
 @pytest.mark.parametrize("text", ["\u2028 \u2029 \x85 \x0b", "北🙂", "\ud83d", "a\r\nb\n\nc"])
 def test_no_text_breaks_a_frame_or_a_block(text: str) -> None:
     """Case 53: a lone surrogate in a message is an escape, and no line end splits a payload."""

@@ -105,7 +105,7 @@ async def test_t9_a_failed_that_comes_at_the_limit_is_too_late(door: str, comes_
     assert (w.attempts, w.closed_at) == (["a some (not_retryable)"], [0.25])
 
 
-@pytest.mark.parametrize("errs_at", [9.751, 9.9, 9.999])
+@pytest.mark.parametrize("errs_at", [9.751, 9.999])
 @in_every_order
 async def test_t9_the_hold_does_not_expire_in_the_grace(door: str, errs_at: float) -> None:
     """E6, T1: the failure is stamped when the `error` was seen."""
@@ -199,7 +199,7 @@ async def test_after_output_an_error_alone_ends_the_turn_after_the_grace(door: s
     assert (w.attempts, w.closed_at) == ([f"a {OVERLOADED} (output_delivered)"], [1.25])
 
 
-@pytest.mark.parametrize("end", ENDS)
+@pytest.mark.parametrize("end", ["response.failed", "a completed", "output", "a second error", "a reset"])
 @in_every_order
 async def test_after_output_nothing_that_ends_the_grace_is_told_but_failed(door: str, end: str) -> None:
     """E6, E9."""
