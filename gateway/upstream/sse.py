@@ -1,7 +1,7 @@
 """An upstream that answers in server-sent events over HTTP, through httpx2 (C5 `sse`, P8, P9).
 
-One client for each route, no resends by the transport, no redirects, no deadline around a read: the clocks are the
-turn's. What the library raises becomes a Failure here:
+One client for each route, no resends by the transport, no redirects, no cookies (they would carry one account's state
+to another), no deadline around a read: the clocks are the turn's. What the library raises becomes a Failure here:
 
     ConnectError, ConnectTimeout            never sent: no byte of the request was written
     any other TransportError                read error: reset, protocol error, a write that failed
@@ -15,9 +15,11 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
+from http.cookiejar import CookieJar, DefaultCookiePolicy
 from typing import Final
 
 import httpx2
+import structlog
 import trio
 
 from gateway import limits
@@ -34,6 +36,8 @@ from gateway.core.messages import AttemptEnded, Batch, Head, Headers, Opened
 from gateway.core.sse import BlockTooLarge, SSEParser
 from gateway.ports import Stamped, UpstreamCall
 from gateway.upstream.encodings import Decoder, EncodingError, decoder_for
+
+logger = structlog.get_logger("gateway.upstream")
 
 USER_AGENT: Final = "responses-gateway"
 Inputs = trio.MemorySendChannel[Stamped]
@@ -59,6 +63,7 @@ class SSEUpstream:
         self._url = settings.base_url.rstrip("/") + "/responses"
         self._client = httpx2.AsyncClient(
             transport=transport,
+            cookies=CookieJar(policy=DefaultCookiePolicy(allowed_domains=[])),
             timeout=httpx2.Timeout(None, connect=settings.connect_seconds),
             limits=httpx2.Limits(max_connections=None, max_keepalive_connections=None),
             follow_redirects=False,
@@ -91,7 +96,7 @@ class SSEUpstream:
         except httpx2.TransportError as error:
             return _read_error(_why(error))
         try:
-            return await self._answer(response, inputs)
+            return await self._answer(response, call, inputs)
         except (httpx2.TransportError, EncodingError) as error:
             return _read_error(_why(error))
         finally:
@@ -112,7 +117,7 @@ class SSEUpstream:
         headers = {**dict(call.headers), **own, **dict(self._settings.headers)}
         return [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()]
 
-    async def _answer(self, response: httpx2.Response, inputs: Inputs) -> Failure | None:
+    async def _answer(self, response: httpx2.Response, call: UpstreamCall, inputs: Inputs) -> Failure | None:
         decoder = decoder_for(response.headers.get("content-encoding", ""))
         if response.is_error:
             return self._refused(response, await _read_error_body(response, decoder))
@@ -121,7 +126,11 @@ class SSEUpstream:
         if decoder is None:
             return self._bad_response("it is encoded in a way that was not asked for")
         if response.headers.get("content-type", "").strip().lower().startswith("text/event-stream"):
-            return await self._stream(response, decoder, inputs)
+            parser = SSEParser(self._settings.event_bytes_max)
+            try:
+                return await self._stream(response, parser, decoder, inputs)
+            finally:
+                _log_what_was_not_forwarded(parser, call)
         body = await _read_body(response, decoder)
         return _read_error("the answer was empty") if body == b"" else self._bad_response("it is no event stream")
 
@@ -141,9 +150,10 @@ class SSEUpstream:
 
     # --- the stream ---------------------------------------------------------------------------------------------
 
-    async def _stream(self, response: httpx2.Response, decoder: Decoder, inputs: Inputs) -> Failure | None:
+    async def _stream(
+        self, response: httpx2.Response, parser: SSEParser, decoder: Decoder, inputs: Inputs
+    ) -> Failure | None:
         await inputs.send((Opened(Head(_headers_of(response))), trio.current_time()))
-        parser = SSEParser(self._settings.event_bytes_max)
         async with _chunks_of(response) as chunks:
             try:
                 async for chunk in chunks:
@@ -184,6 +194,18 @@ def _take_events(parser: SSEParser) -> tuple[list[Event], BlockTooLarge | None]:
     except BlockTooLarge as error:
         return events, error
     return events, None
+
+
+def _log_what_was_not_forwarded(parser: SSEParser, call: UpstreamCall) -> None:
+    """E7, E9: blocks that were no events (comments too), and events that came in one read with the terminal one."""
+    behind = 0
+    with suppress(BlockTooLarge):
+        while parser.next_event() is not None:
+            behind += 1
+    if behind or parser.not_events:
+        logger.info(
+            "not_forwarded", turn_id=call.turn_id, blocks_without_event=parser.not_events, events_behind_the_end=behind
+        )
 
 
 async def _drain(chunks: AsyncIterator[bytes]) -> None:
