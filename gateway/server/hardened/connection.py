@@ -1,0 +1,198 @@
+"""One TCP connection: whatever happens on it stays on it, and nothing on it waits for ever.
+
+_run --+-- _read_data    reads for the connection's whole life, each wait bounded by the protocol's patience
+       +-- TaskGroup     the requests' apps, pings, the idle timer
+       +-- _end_writes   a write is shielded; when the connection is cancelled it has a moment left
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from math import inf
+from typing import Any, Final
+
+import structlog
+import trio
+from hypercorn.events import Closed, Event, RawData
+from hypercorn.trio.tcp_server import MAX_RECV, TCPServer
+from hypercorn.typing import ConnectionState
+from hypercorn.utils import parse_socket_addr
+
+from gateway.server.hardened.http1 import HardenedHTTP1
+from gateway.server.hardened.inbox import InboxTaskGroup
+from gateway.server.hardened.settings import settings_of
+
+logger = structlog.get_logger("gateway.server")
+
+CLOSE_SECONDS_MAX: Final = 1.0
+"""TLS says goodbye before it closes; a peer that takes nothing does not hold that up."""
+LINGER_SECONDS_MAX: Final = 2.0
+"""How long a refused peer that still sends is read: closed at once, a reset could overtake the answer."""
+LAST_WRITE_SECONDS_MAX: Final = 0.25
+"""What a write has left when its connection is cancelled: at the drain's end, or on a second signal."""
+
+GONE: Final = (trio.BrokenResourceError, trio.ClosedResourceError, trio.BusyResourceError)
+
+
+class HardenedServer(TCPServer):
+    """Hypercorn's connection, with HTTP/1.1 only."""
+
+    protocol: HardenedHTTP1  # type: ignore[assignment]  # in the place of Hypercorn's choice of three
+    _write_scope: trio.CancelScope | None = None
+    _writes_end_at = inf
+    _has_ended = False
+
+    async def run(self) -> None:
+        """Serve the connection; an exception ends it and nothing else."""
+        dropped: BaseException | None = None
+        try:
+            await self._run()
+        except BaseExceptionGroup as group:
+            ours, dropped = group.split((trio.Cancelled, KeyboardInterrupt, SystemExit))
+            if ours is not None:
+                raise ours from None
+        except Exception as error:  # the connection's edge: a bug in a protocol layer ends one connection
+            dropped = error
+        if dropped is not None:
+            await self._drop(dropped)
+
+    async def _run(self) -> None:
+        try:
+            socket, is_tls = await self._open()
+            if socket is not None:
+                client = parse_socket_addr(socket.family, socket.getpeername())
+                server = parse_socket_addr(socket.family, socket.getsockname())
+                await self._serve(is_tls, client, server)
+        except* OSError:
+            pass  # the peer was gone before it was asked for its name
+        finally:
+            await self._close()  # noqa: ASYNC102 - it is shielded and bounded within
+
+    async def _open(self) -> tuple[trio.socket.SocketType | None, bool]:
+        """The socket, its TLS handshake done; None if that failed."""
+        stream: Any = self.stream  # Hypercorn has it as TLS's, which it need not be
+        if not isinstance(stream, trio.SSLStream):
+            return stream.socket, False
+        with trio.move_on_after(self.config.ssl_handshake_timeout):
+            try:
+                await stream.do_handshake()
+            except trio.BrokenResourceError:
+                return None, True
+            return stream.transport_stream.socket, True
+        return None, True
+
+    async def _serve(self, is_tls: bool, client: tuple[str, int] | None, server: tuple[str, int] | None) -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._end_writes)
+            async with InboxTaskGroup() as self._task_group:
+                state = ConnectionState(self.state)
+                place = self._task_group, state, is_tls, client, server
+                self.protocol = HardenedHTTP1(self.app, self.config, self.context, *place, self.protocol_send)
+                await self.idle_task.restart(self._task_group, self._idle_timeout)
+                await self._read_data()
+                self._has_ended = True
+                await self.idle_task.stop()
+            nursery.cancel_scope.cancel()
+
+    # --- writing ----------------------------------------------------------------------------------------------------
+
+    async def protocol_send(self, event: Event) -> None:
+        """What the protocol wants done. Bytes are written with a deadline (T6)."""
+        if isinstance(event, RawData):
+            async with self.send_lock:
+                is_written = await self._write(event.data)
+            if not is_written:
+                await self.protocol.handle(Closed())
+        elif isinstance(event, Closed):
+            await self._end()
+            await self.protocol.handle(Closed())
+        elif not self._has_ended:  # an idle timer that starts now would keep the socket of a peer that has left
+            await super().protocol_send(event)
+
+    async def _write(self, data: bytes) -> bool:
+        """Shielded, so that no cancellation leaves half a frame behind. A peer that takes nothing is dropped."""
+        begun = trio.current_time()
+        deadline = min(begun + settings_of(self.config).write_seconds, self._writes_end_at)
+        with trio.CancelScope(shield=True, deadline=deadline) as self._write_scope:
+            try:
+                await self.stream.send_all(data)
+            except GONE:
+                return False
+            return True
+        logger.warning("client_stalled", seconds=round(trio.current_time() - begun, 3))
+        await trio.aclose_forcefully(self.stream)
+        return False
+
+    async def _end_writes(self) -> None:
+        """Wait for the connection to be cancelled; then its writes, which do not see it, end soon too."""
+        try:
+            await trio.sleep_forever()
+        finally:
+            self._writes_end_at = trio.current_time() + LAST_WRITE_SECONDS_MAX
+            if self._write_scope is not None:
+                self._write_scope.deadline = min(self._write_scope.deadline, self._writes_end_at)
+
+    # --- reading ----------------------------------------------------------------------------------------------------
+
+    async def _read_data(self) -> None:
+        patience = self.protocol.patience
+        while (data := await self._read()) != b"":
+            if data is None:
+                await self.protocol.time_out()
+            elif not patience.is_ending:
+                await self.protocol.handle(RawData(data))
+        if not patience.is_ending:
+            await self.protocol.handle(RawData(b""))
+        await self.protocol.handle(Closed())
+
+    async def _read(self) -> bytes | None:
+        """Bytes; none at the connection's end; None if the peer's time is up."""
+        with self.protocol.patience.scope():
+            try:
+                return bytes(await self.stream.receive_some(MAX_RECV))
+            except GONE:
+                return b""
+        return b"" if self.protocol.patience.is_ending else None
+
+    # --- ending -----------------------------------------------------------------------------------------------------
+
+    async def _end(self) -> None:
+        """Close; but read a peer that still sends for a moment, so that it sees its answer."""
+        patience = self.protocol.patience
+        if patience.is_ending:
+            return
+        if not self.protocol.peer_may_be_sending:
+            await self._close()
+            return
+        patience.end(trio.current_time() + LINGER_SECONDS_MAX)
+        stream: Any = self.stream
+        if isinstance(stream, trio.abc.HalfCloseableStream):
+            with suppress(*GONE):
+                await stream.send_eof()
+
+    async def _initiate_server_close(self) -> None:
+        await self.protocol.handle(Closed())
+        await self._close()
+
+    async def _close(self) -> None:
+        """Say goodbye, bounded; then drop the socket."""
+        with trio.CancelScope(shield=True, deadline=trio.current_time() + CLOSE_SECONDS_MAX):
+            with suppress(*GONE, OSError):
+                await super()._close()
+            return
+        await trio.aclose_forcefully(self.stream)
+
+    async def _drop(self, error: BaseException) -> None:
+        """Only where it happened is told: an exception's own words may be what the peer sent."""
+        logger.warning("connection_dropped", **_where(error))
+        await trio.aclose_forcefully(self.stream)
+
+
+def _where(error: BaseException) -> dict[str, str]:
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    traceback = error.__traceback__
+    while traceback is not None and traceback.tb_next is not None:
+        traceback = traceback.tb_next
+    at = "" if traceback is None else f"{traceback.tb_frame.f_code.co_qualname}:{traceback.tb_lineno}"
+    return {"error": type(error).__name__, "at": at}

@@ -1,0 +1,277 @@
+"""HTTP/1.1 on one connection: strict about heads, watchful behind bodies, no other protocol.
+
+bytes --> a head is due:    HeadGuard --> h11 --> a request, its stream, its app
+          a body is due:    h11 --> the app
+          an answer is due: they wait for their cycle, so that the reader goes on and sees the peer leave
+          a WebSocket's:    its stream
+"""
+
+from __future__ import annotations
+
+import re
+from itertools import chain
+from typing import Any, Final
+
+import h11
+import trio
+from hypercorn.events import Closed, Event, RawData, Updated
+from hypercorn.protocol.events import Body, Data, EndBody, Request
+from hypercorn.protocol.h11 import STREAM_ID, H11Protocol, H11WSConnection
+from hypercorn.protocol.http_stream import HTTPStream
+
+from gateway.server.hardened.heads import BAD_REQUEST, HeadGuard
+from gateway.server.hardened.patience import Patience
+from gateway.server.hardened.refusals import refusal
+from gateway.server.hardened.settings import settings_of
+from gateway.server.hardened.websockets import HardenedWebSocket
+
+BEHIND_BYTES_MAX: Final = 65_536
+"""What a peer may send behind a request whose answer is still due: the next head, not a second upload."""
+TIMED_OUT: Final = 408
+UNSUPPORTED_VERSION: Final = 505
+WEBSOCKET_VERSION: Final = b"13"
+TARGET: Final = re.compile(rb"(?:https?://[^/?#\[\]@]+)?(/.*)", re.DOTALL)
+"""A path, or a whole URL (RFC 9112, 3.2.2), whose path is served. Quart fails at anything else."""
+LABEL: Final = rb"[\w!$&'()*+,;=%~-]{1,63}"
+HOST: Final = re.compile(rb"(?:\[[0-9A-Fa-f:.]+\]|(?:%b\.)*%b\.?)?(?::[0-9]*)?" % (LABEL, LABEL))
+"""A name or an address, with or without a port. Werkzeug fails at anything else before the app can answer."""
+BLANK: Final = b"\r\n"
+
+
+class HardenedHTTPStream(HTTPStream):
+    """One request and its response."""
+
+    async def app_send(self, message: Any) -> None:
+        """What the app sends; to a peer that has left it goes nowhere, but it yields."""
+        if self.closed:
+            await trio.lowlevel.checkpoint()
+        else:
+            await super().app_send(message)
+
+
+class HardenedHTTP1(H11Protocol):
+    """Hypercorn's HTTP/1.1."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        settings = settings_of(self.config)
+        self.patience = Patience(settings.head_seconds, settings.body_pause_seconds, settings.body_bytes_per_second)
+        self._guard = HeadGuard(self.config.h11_max_incomplete_size)
+        self._receiving = trio.Lock()
+        self._behind = b""
+        self._is_refused = False
+        self._websocket: HardenedWebSocket | None = None
+
+    @property
+    def peer_may_be_sending(self) -> bool:
+        """Whether the connection ends before the peer has sent all it wants to."""
+        if self._websocket is not None:
+            return self._websocket.peer_is_at_fault
+        has_more = self.connection.their_state is h11.SEND_BODY or self._behind != b""
+        return self._is_refused or has_more
+
+    async def handle(self, event: Event) -> None:
+        """Bytes from the peer, in their order; or its end."""
+        if not isinstance(event, RawData):
+            await super().handle(event)
+            return
+        async with self._receiving:
+            await self._receive(self._take_behind() + event.data)
+
+    async def time_out(self) -> None:
+        """The peer has not gone on in time."""
+        await self._refuse(TIMED_OUT)
+
+    # --- bytes ------------------------------------------------------------------------------------------------------
+
+    async def _receive(self, data: bytes) -> None:
+        """b"" is the peer's end."""
+        if self._is_refused:
+            return
+        if self._websocket is not None or self.connection.their_state is h11.SEND_BODY:
+            self.connection.receive_data(data)
+            await self._handle_events()
+        elif self.connection.their_state is h11.IDLE:
+            await self._receive_head(data)
+        else:
+            await self._keep_behind(data)
+
+    async def _receive_head(self, data: bytes) -> None:
+        rest = data if self._guard.has_begun else data.lstrip(BLANK)  # blank lines before a request are none of it
+        if data and not rest:
+            return
+        status = self._guard.vet(rest)
+        if status is not None:
+            await self._refuse(status)
+            return
+        if self._guard.has_begun:
+            self.patience.expect_head(trio.current_time())
+        self.connection.receive_data(rest)
+        await self._handle_events()
+
+    async def _keep_behind(self, data: bytes) -> None:
+        """Keep what follows a request until its answer has ended. Too much of it is no next request."""
+        self._behind += data
+        if len(self._behind) > BEHIND_BYTES_MAX:
+            self._is_refused = True
+            await self.send(Closed())
+
+    def _take_behind(self) -> bytes:
+        if self._behind == b"" or self.connection.their_state is not h11.IDLE:
+            return b""
+        behind, self._behind = self._behind, b""
+        return behind
+
+    # --- h11's events -----------------------------------------------------------------------------------------------
+
+    async def _handle_events(self) -> None:
+        while not await self._has_all():
+            if self.connection.they_are_waiting_for_100_continue:
+                headers = self.config.response_headers("h11")
+                await self._send_h11_event(h11.InformationalResponse(status_code=100, headers=headers))
+            try:
+                event = self.connection.next_event()
+            except h11.RemoteProtocolError as error:
+                await self._refuse(error.error_status_hint)
+                return
+            if not await self._handle_one(event):
+                return
+
+    async def _has_all(self) -> bool:
+        """Whether the peer has said that this request is its last: what follows must not fail the answer."""
+        if self.connection.their_state not in (h11.MUST_CLOSE, h11.CLOSED):
+            return False
+        await self._keep_behind(bytes(self.connection.trailing_data[0]))
+        return True
+
+    async def _handle_one(self, event: Any) -> bool:
+        """Act on one of h11's events; whether there may be another."""
+        if isinstance(event, h11.Request):
+            return await self._begin(event)
+        if event is h11.PAUSED:
+            await self._keep_behind(bytes(self.connection.trailing_data[0]))
+            return False
+        if event is h11.NEED_DATA or isinstance(event, h11.ConnectionClosed) or self.stream is None:
+            return False
+        if isinstance(event, h11.Data):
+            self.patience.advance(len(event.data), trio.current_time())
+            await self.stream.handle(Body(stream_id=STREAM_ID, data=bytes(event.data)))
+        elif isinstance(event, h11.EndOfMessage):
+            self.patience.rest()
+            await self.stream.handle(EndBody(stream_id=STREAM_ID))
+        elif isinstance(event, Data):
+            await self.stream.handle(event)
+        return True
+
+    async def _begin(self, request: h11.Request) -> bool:
+        status = _refusal_of(request)
+        if status is not None:
+            await self._refuse(status)
+            return False
+        self.patience.expect_body(trio.current_time())
+        await self.send(Updated(idle=False))
+        await self._create_stream(request)
+        return True
+
+    # --- a request's life -------------------------------------------------------------------------------------------
+
+    async def _create_stream(self, request: h11.Request) -> None:
+        """A valid upgrade is a WebSocket; anything less is an ordinary request, and the app's to answer (H8)."""
+        place = self.ssl, self.client, self.server, self.stream_send, STREAM_ID
+        if _is_valid_upgrade(request) and isinstance(self.connection, h11.Connection):
+            self.patience.rest()
+            self.stream = self._websocket = HardenedWebSocket(
+                self.app, self.config, self.context, self.task_group, *place
+            )
+            self.connection = H11WSConnection(self.connection)
+        else:
+            self.stream = HardenedHTTPStream(self.app, self.config, self.context, self.task_group, *place)
+        await self.stream.handle(self._asgi_request(request))
+        self.keep_alive_requests += 1
+        await self.context.mark_request()
+
+    def _asgi_request(self, request: h11.Request) -> Request:
+        path = TARGET.fullmatch(request.target)
+        return Request(
+            stream_id=STREAM_ID,
+            headers=list(request.headers),
+            http_version=request.http_version.decode(),
+            method=request.method.decode("ascii").upper(),
+            raw_path=request.target if path is None else path[1],
+            state=self.connection_state,
+        )
+
+    async def _maybe_recycle(self) -> None:
+        """A response has ended: close, or go on with what the peer has sent meanwhile. The app, which is told that
+        it is over, may cancel the very task that this runs in; each wait in here has a bound."""
+        with trio.CancelScope(shield=True):
+            await self._close_stream()
+            await (self._go_on() if self._can_go_on() else self.send(Closed()))
+
+    async def _go_on(self) -> None:
+        self._behind = bytes(self.connection.trailing_data[0]) + self._behind[len(self.connection.trailing_data[0]) :]
+        self.connection = h11.Connection(h11.SERVER, max_incomplete_event_size=self.config.h11_max_incomplete_size)
+        await self.send(Updated(idle=True))
+        if self._behind:
+            self.task_group.spawn(self._receive_behind)
+
+    def _can_go_on(self) -> bool:
+        is_done = self.connection.our_state is h11.DONE and self.connection.their_state is h11.DONE
+        return is_done and not self._is_refused and not self.context.terminated.is_set()
+
+    async def _receive_behind(self) -> None:
+        async with self._receiving:
+            behind = self._take_behind()
+            if behind:
+                await self._receive(behind)
+
+    async def _refuse(self, status: int) -> None:
+        """Answer with a status if an answer can still begin, and close. The app has to do with it no longer."""
+        self._is_refused = True
+        self.patience.rest()
+        await self._close_stream()
+        if isinstance(self.connection, h11.Connection) and self.connection.our_state in (h11.IDLE, h11.SEND_RESPONSE):
+            known, headers, body = refusal(status)
+            headers = list(chain(headers, self.config.response_headers("h11")))
+            await self._send_h11_event(h11.Response(status_code=known, headers=headers))
+            await self._send_h11_event(h11.Data(data=body))
+            await self._send_h11_event(h11.EndOfMessage())
+        await self.send(Closed())
+
+
+def _refusal_of(request: h11.Request) -> int | None:
+    """The status of a request that is refused for its head, or None."""
+    names = [name for name, _ in request.headers]
+    if request.http_version not in (b"1.0", b"1.1"):
+        return UNSUPPORTED_VERSION
+    is_smuggling = b"transfer-encoding" in names and b"content-length" in names
+    is_nowhere = TARGET.fullmatch(request.target) is None or not all(
+        HOST.fullmatch(value) for name, value in request.headers if name == b"host"
+    )
+    return BAD_REQUEST if is_smuggling or is_nowhere or _has_foreign_handshake(request) else None
+
+
+def _has_foreign_handshake(request: h11.Request) -> bool:
+    """Whether wsproto would fail to decode it."""
+    return any(
+        not value.isascii()
+        for name, value in request.headers
+        if name.startswith(b"sec-websocket-") or name in (b"connection", b"upgrade")
+    )
+
+
+def _is_valid_upgrade(request: h11.Request) -> bool:
+    """RFC 6455, 4.2.1."""
+    if request.method != b"GET" or request.http_version != b"1.1":
+        return False
+    return (
+        b"upgrade" in _tokens(request, b"connection")
+        and b"websocket" in _tokens(request, b"upgrade")
+        and _tokens(request, b"sec-websocket-version") == [WEBSOCKET_VERSION]
+        and len(_tokens(request, b"sec-websocket-key")) == 1
+    )
+
+
+def _tokens(request: h11.Request, wanted: bytes) -> list[bytes]:
+    values = (value for name, value in request.headers if name == wanted)
+    return [token.strip().lower() for value in values for token in value.split(b",") if token.strip()]

@@ -1,0 +1,63 @@
+"""How long a peer may take to send what it has begun: a bound for a head, a pace for a body.
+
+A peer that sends one byte a second is neither idle nor silent, and holds a connection, a task and a buffer all the
+same. A body's whole time has the app's own bound, which answers in the app's words.
+
+The connection's reader waits in `scope()`. What is due may change while it waits (a response ends, and what came
+behind its request turns out to be the start of a head), so the scope follows.
+"""
+
+from __future__ import annotations
+
+from math import inf
+
+import trio
+
+
+class Patience:
+    """One connection's. `deadline` is when the peer must have gone on, on Trio's clock."""
+
+    def __init__(self, head_seconds: float, pause_seconds: float, bytes_per_second: float) -> None:
+        self._head_seconds = head_seconds
+        self._pause_seconds = pause_seconds
+        self._bytes_per_second = bytes_per_second
+        self._expects_head = False
+        self._scope = trio.CancelScope()
+        self.is_ending = False
+
+    @property
+    def deadline(self) -> float:
+        """`inf` while nothing is due."""
+        return self._scope.deadline
+
+    def scope(self) -> trio.CancelScope:
+        """For the next read."""
+        self._scope = trio.CancelScope(deadline=self._scope.deadline)
+        return self._scope
+
+    def expect_head(self, now: float) -> None:
+        """A head has begun and not ended; its first byte counts."""
+        if not self._expects_head:
+            self._await(now + self._head_seconds, expects_head=True)
+
+    def expect_body(self, now: float) -> None:
+        """A head has ended, and a body may follow."""
+        self._await(now + self._pause_seconds)
+
+    def advance(self, body_bytes: int, now: float) -> None:
+        """A piece of the body has come. No advance is hoarded: a burst buys no more than one pause."""
+        self._await(min(self.deadline + body_bytes / self._bytes_per_second, now + self._pause_seconds))
+
+    def rest(self) -> None:
+        """Nothing is due from the peer."""
+        self._await(inf)
+
+    def end(self, deadline: float) -> None:
+        """Whatever comes, it comes by then."""
+        self._await(deadline)
+        self.is_ending = True
+
+    def _await(self, deadline: float, *, expects_head: bool = False) -> None:
+        self._expects_head = expects_head
+        if not self.is_ending:
+            self._scope.deadline = deadline

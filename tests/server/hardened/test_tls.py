@@ -1,0 +1,67 @@
+"""TLS: HTTP/1.1 is all that is offered, and a peer that takes nothing is dropped there, too."""
+
+import ssl
+from typing import Any
+
+import hypercorn.config
+import pytest
+import trio
+import trustme
+from hypercorn.trio.worker_context import WorkerContext
+from hypercorn.typing import LifespanState
+from hypercorn.utils import wrap_app
+from trio.testing import open_stream_to_socket_listener
+
+from gateway.server import hardened
+from gateway.server.hardened.connection import HardenedServer
+from gateway.server.hardened.settings import HardenedConfig
+from server.attacks.wire import request
+
+HOST = "gateway.test"
+
+
+def contexts() -> tuple[ssl.SSLContext, ssl.SSLContext]:
+    """The server's, made as Hypercorn makes one, and a client's that would rather speak HTTP/2."""
+    authority = trustme.CA()
+    server, client = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH), ssl.create_default_context()
+    authority.issue_cert(HOST).configure_cert(server)
+    authority.configure_trust(client)
+    hardened.install()
+    server.set_alpn_protocols(hypercorn.config.Config().alpn_protocols)
+    client.set_alpn_protocols(["h2", "http/1.1"])
+    return server, client
+
+
+async def flood(_scope: Any, _receive: Any, send: Any) -> None:
+    """Sends until nobody takes it."""
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+    for _ in range(100):
+        await send({"type": "http.response.body", "body": bytes(1_000_000), "more_body": True})
+
+
+@pytest.mark.trio(run=trio.run)
+async def test_http1_is_agreed_on_and_a_stalled_peer_is_dropped() -> None:
+    """T6, on real sockets."""
+    server, client = contexts()
+    config = HardenedConfig()
+    config.write_seconds = 0.5
+    has_ended = trio.Event()
+
+    async def serve(stream: Any) -> None:
+        app: Any = wrap_app(flood, config.wsgi_max_body_size, "asgi")
+        await HardenedServer(app, config, WorkerContext(None), LifespanState(), stream)
+        has_ended.set()
+
+    with trio.fail_after(60):
+        async with trio.open_nursery() as nursery:
+            listeners = await trio.open_ssl_over_tcp_listeners(0, server, host="127.0.0.1", https_compatible=True)
+            nursery.start_soon(trio.serve_listeners, serve, listeners)
+            listener: Any = listeners[0].transport_listener
+            tcp = await open_stream_to_socket_listener(listener)
+            stream = trio.SSLStream(tcp, client, server_hostname=HOST, https_compatible=True)
+            await stream.do_handshake()
+            assert stream.selected_alpn_protocol() == "http/1.1"
+            await stream.send_all(request("GET / HTTP/1.1"))
+            await has_ended.wait()
+            await trio.aclose_forcefully(stream)
+            nursery.cancel_scope.cancel()
