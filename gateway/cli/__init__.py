@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from gateway.cli.control import restart, status
 from gateway.cli.demo import demo
 from gateway.cli.probe import probe
 from gateway.cli.rules import rules
@@ -16,5 +17,5 @@ def gateway() -> None:
     after."""
 
 
-for command in (serve, demo, probe, rules):
+for command in (serve, restart, status, demo, probe, rules):
     gateway.add_command(command)

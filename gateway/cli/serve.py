@@ -1,8 +1,13 @@
-"""`gateway serve`: the gateway that a configuration file describes, until it is told to stop."""
+"""`gateway serve`: the gateway that a configuration file describes, until it is told to stop.
+
+gateway serve                serves in this process
+gateway serve --workers 4    supervises four of these (cli/workers.py), each started with the hidden `--place`
+"""
 
 from __future__ import annotations
 
 import os
+import ssl
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -10,13 +15,20 @@ from pathlib import Path
 from typing import Final
 
 import click
+import structlog
 import trio
+from structlog.typing import EventDict, WrappedLogger
 
 from gateway.app import Gateway
 from gateway.cli.unusable import Unusable
+from gateway.cli.workers import WORKERS_MAX, PlaceType, launcher, supervise
 from gateway.config import Config, ConfigError, load
+from gateway.server import hardened
 from gateway.server import serve as server
+from gateway.server.accepting import WayDown
 from gateway.server.logs import configure_logs
+from gateway.server.tls import CannotUseTLS, tls_context
+from gateway.server.worker import Place, work
 
 DEFAULT_FILE: Final = Path("gateway.toml")
 CUT_SHORT: Final = 1
@@ -37,22 +49,83 @@ CUT_SHORT: Final = 1
 @click.option("--host", help="The address to listen on, in place of the file's server.host.")
 @click.option("--port", type=click.IntRange(0, 65535), help="In place of server.port; 0 takes any free port.")
 @click.option("--log-format", type=click.Choice(["json", "console"]), help="In place of server.log_format.")
-def serve(file: Path, host: str | None, port: int | None, log_format: str | None) -> None:
+@click.option(
+    "--workers",
+    type=click.IntRange(1, WORKERS_MAX),
+    default=1,
+    show_default=True,
+    help="Processes that serve side by side; 1 is this process alone.",
+)
+@click.option("--tls-cert", type=click.Path(), help="In place of server.tls_certificate: a PEM chain, the leaf first.")
+@click.option("--tls-key", type=click.Path(), help="In place of server.tls_key.")
+@click.option("--place", type=PlaceType(), hidden=True, help="A supervisor's worker is given its place.")
+def serve(
+    file: Path,
+    host: str | None,
+    port: int | None,
+    log_format: str | None,
+    workers: int,
+    tls_cert: str | None,
+    tls_key: str | None,
+    place: Place | None,
+) -> None:
     """Serve the gateway that the configuration file describes.
 
-    SIGTERM and Ctrl-C end it gently: running turns may finish within server.drain_timeout. A second one cuts them.
+    SIGTERM and Ctrl-C end it gently: running turns may finish within server.drain_timeout. A second one cuts them. With
+    several workers, SIGUSR2 and `gateway restart` replace them one by one, which cuts nothing.
     """
-    config = with_server(read_config(file), host=host, port=port, log_format=log_format)
+    given = {"host": host, "port": port, "log_format": log_format, "tls_certificate": tls_cert, "tls_key": tls_key}
+    config = with_server(read_config(file), **given)
+    tls = tls_of(config)
     configure_logs(config.server.log_format, config.server.log_level)
-    run_until_stopped(partial(_serve, Gateway(config)))
+    if place is not None:
+        name_in_logs(place.number)
+        run_until_stopped(partial(_serve_place, Gateway(config), tls, place))
+    elif workers > 1:
+        supervise(config, workers, launcher(file, given))
+    else:
+        run_until_stopped(partial(_serve, Gateway(config), tls))
 
 
-async def _serve(gateway: Gateway) -> bool:
+def tls_of(config: Config) -> ssl.SSLContext | None:
+    """What to shake hands with, if the configuration wants it."""
+    certificate, key = config.server.tls_certificate, config.server.tls_key
+    if certificate is None and key is None:
+        return None
+    if certificate is None or key is None:
+        raise Unusable("TLS needs a certificate and its key; give both (--tls-cert and --tls-key), or neither")
+    try:
+        return tls_context(Path(certificate), Path(key))
+    except CannotUseTLS as error:
+        raise Unusable(str(error)) from None
+
+
+async def _serve(gateway: Gateway, tls: ssl.SSLContext | None) -> bool:
     listeners = await server.listen(gateway.config.server.host, gateway.config.server.port)
-    return await serve_gateway(gateway, listeners)
+    return await serve_gateway(gateway, listeners, tls=tls)
 
 
-async def serve_gateway(gateway: Gateway, listeners: Sequence[trio.SocketListener]) -> bool:
+async def _serve_place(gateway: Gateway, tls: ssl.SSLContext | None, place: Place) -> bool:
+    return await work(place, partial(serve_gateway, gateway, tls=tls), lambda: gateway.engine.running_turns)
+
+
+def name_in_logs(worker: int) -> None:
+    """Have every line of the gateway's own say which worker wrote it: all write to the supervisor's stderr."""
+
+    def name(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
+        return {"worker": worker, **event}
+
+    structlog.configure(processors=[name, *structlog.get_config()["processors"]])
+
+
+async def serve_gateway(
+    gateway: Gateway,
+    listeners: Sequence[trio.SocketListener],
+    way_down: WayDown | None = None,
+    on_listening: Callable[[], None] = lambda: None,
+    *,
+    tls: ssl.SSLContext | None = None,
+) -> bool:
     """Serve it until a signal. Whether its turns could end by themselves."""
     settings = gateway.config.server
     return await server.serve(
@@ -62,14 +135,18 @@ async def serve_gateway(gateway: Gateway, listeners: Sequence[trio.SocketListene
         drain_seconds=settings.drain_timeout,
         websocket_message_bytes_max=gateway.config.limits.body_bytes_max,
         write_seconds=settings.write_timeout,
+        tls=tls,
+        way_down=way_down,
+        on_listening=on_listening,
     )
 
 
 def run_until_stopped(main: Callable[[], Awaitable[bool]]) -> None:
     """The process's Trio run, its end as an exit code."""
     try:
+        hardened.install()  # it is told here, and not by a traceback out of the run
         ended_by_itself = trio.run(main)
-    except server.CannotListen as error:
+    except (server.CannotListen, hardened.UnmeasuredVersion) as error:
         raise Unusable(str(error)) from None
     if not ended_by_itself:
         raise click.exceptions.Exit(CUT_SHORT)

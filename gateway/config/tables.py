@@ -2,16 +2,16 @@
 (a key's account, a model's routes) is in `references.py`.
 """
 
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final, Literal, cast
 
-from pydantic import BeforeValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo
 
 from gateway import limits
 from gateway.config.addresses import BaseUrl, Headers
 from gateway.config.amounts import Balance, PriceTable, WrittenPrice
 from gateway.config.problems import refusal
 from gateway.config.section import Section
-from gateway.config.sources import Credential, Secret, SecretSource
+from gateway.config.sources import Credential, Secret, SecretSource, Surroundings
 from gateway.core.failures import RETRYABLE_CODES
 
 TIMEOUT_SECONDS_MAX: Final = 3600.0
@@ -32,11 +32,28 @@ Count = Annotated[int, Field(ge=1, le=COUNT_MAX)]
 Tokens = Annotated[int, Field(ge=0, le=TOKENS_MAX)]
 
 
+def _off_is_none(value: object) -> object:
+    return None if value == "off" else value
+
+
+Port = Annotated[int, Field(ge=0, le=65535)]
+OptionalPort = Annotated[Port | None, BeforeValidator(_off_is_none)]
+"""A port, or "off" for none."""
+
+
+def _from_the_files_folder(path: str, info: ValidationInfo) -> str:
+    """A relative path starts at the directory of the configuration file, as a secret's does."""
+    return str(cast("Surroundings", info.context).directory / path)
+
+
+FilePath = Annotated[str, Field(min_length=1), AfterValidator(_from_the_files_folder)]
+
+
 class Server(Section):
     """How the gateway listens, waits, charges and logs. Durations are seconds."""
 
     host: str = Field(default="127.0.0.1", min_length=1)
-    port: int = Field(default=8080, ge=0, le=65535, description="0 is any free port")
+    port: Port = Field(default=8080, description="0 is any free port")
     absent_store: Literal["upstream", "false"] = Field(default="upstream", description="S1")
     start: Literal["late", "early"] = Field(default="late", description="H9")
     start_latest: Timeout = Field(default=limits.START_LATEST_SECONDS, description="H9")
@@ -57,6 +74,22 @@ class Server(Section):
     allow_inline_secrets: bool = Field(default=False, description="C1")
     log_format: Literal["json", "console"] = "json"
     log_level: Literal["debug", "info", "warning", "error", "critical"] = "info"
+    tls_certificate: FilePath | None = Field(default=None, description="a PEM chain, the leaf first")
+    tls_key: FilePath | None = Field(default=None, description="its key, PEM, without a password")
+    control_socket: FilePath | None = Field(
+        default=None, description="of `gateway serve --workers`; in $XDG_RUNTIME_DIR if left out"
+    )
+    metrics_host: str = Field(default="127.0.0.1", min_length=1)
+    metrics_port: OptionalPort = Field(
+        default=9464,
+        description="of /metrics, /healthz and /readyz; worker k takes this port + k; 0 is any, off is none",
+    )
+    trusted_hops: int = Field(
+        default=0,
+        ge=0,
+        le=limits.TRUSTED_HOPS_MAX,
+        description="proxies in front that add to x-forwarded-for; 0 takes the peer's address",
+    )
 
 
 class Limits(Section):
@@ -68,6 +101,10 @@ class Limits(Section):
     body_bytes_max: Size = limits.BODY_BYTES_MAX
     waiting_creates_max: int = Field(default=limits.WAITING_CREATES_MAX, ge=0, le=COUNT_MAX)
     waiting_bytes_max: int = Field(default=limits.WAITING_BYTES_MAX, ge=0, le=BYTES_MAX)
+    connections_max: Count = limits.CONNECTIONS_MAX
+    connections_per_key_max: Count = limits.CONNECTIONS_PER_KEY_MAX
+    turns_max: Count = limits.TURNS_MAX
+    turns_per_key_max: Count = limits.TURNS_PER_KEY_MAX
 
 
 class Estimate(Section):

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from gateway.config import ConfigError
+from gateway.server.hardened import UnmeasuredVersion
 
 
 class DeferredApp:
@@ -35,6 +36,6 @@ class DeferredApp:
         """Make the app; why there is none."""
         try:
             self._app = self._make()
-        except ConfigError as error:
+        except (ConfigError, UnmeasuredVersion) as error:
             return str(error)
         return None

@@ -5,6 +5,7 @@
                     --> running turns have `drain_seconds` to end; what lasts a margin longer is cut
     a second signal --> what still runs is cut at once
     a third one     --> whatever it does to a process that handles no signals
+    SIGHUP, SIGUSR2 --> a log line: what they ask for is the supervisor's to do, or not to be had yet
 
 The process's main function calls `listen`, then `serve`. Hypercorn's own command line is for trying things out: it
 knows nothing of a drain, and its workers cut each other's streams.
@@ -16,17 +17,17 @@ import errno
 import logging
 import signal
 import socket
+import ssl
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any, Final
 
-import hypercorn.trio
 import structlog
 import trio
-from hypercorn import Config
 
 from gateway import limits
-from gateway.server.pings import install_pings
+from gateway.server import hardened
+from gateway.server.accepting import WayDown, accept_connections
+from gateway.server.hardened.settings import HardenedConfig
 
 logger = structlog.get_logger("gateway.server")
 
@@ -34,11 +35,12 @@ CONNECTIONS_WAITING_MAX: Final = 1024
 """Connections that the kernel holds until they are accepted: a burst of clients that reconnect after a restart."""
 KEEP_ALIVE_SECONDS: Final = 75.0
 """An idle connection is kept longer than clients (5 s) and proxies (60 s) keep it: they close it, so that no request
-meets a closing socket. It also bounds how long a request's headers may take."""
+meets a closing socket."""
 HEADER_BYTES_MAX: Final = 65_536
-"""Agents send some KiB of headers; Hypercorn reads 64 KiB at once, so a smaller bound would only sometimes hold."""
-DRAIN_MARGIN_SECONDS: Final = limits.CLOSE_BOOKS_SECONDS_MAX + 1.0
-"""After the drain's end cut turns still write their last frames and close their books."""
+"""Agents send some KiB of headers, proxies add some."""
+DRAIN_MARGIN_SECONDS: Final = 1.5
+"""After the drain's end cut turns still write their last frames; their books are shielded and close all the same. With
+what a last write and a TLS goodbye may take, the process has ended 5 s after the drain's end."""
 WRITE_MARGIN_SECONDS: Final = 1.0
 """The turn's own write limit (T6) is to be the first to see a client that reads nothing."""
 PROBES_MAX: Final = 3
@@ -70,10 +72,10 @@ async def listen(host: str, port: int) -> Sequence[trio.SocketListener]:
     raise CannotListen(host, port, cause)
 
 
-def url_of(listener: trio.SocketListener) -> str:
+def url_of(listener: trio.SocketListener, scheme: str = "http") -> str:
     """Where a client on this machine finds an open port."""
     host, port = listener.socket.getsockname()[:2]
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
 
 
 async def serve(
@@ -85,50 +87,63 @@ async def serve(
     websocket_message_bytes_max: int,
     write_seconds: float = limits.WRITE_SECONDS_MAX,
     ping_seconds: float = limits.PING_SECONDS,
+    tls: ssl.SSLContext | None = None,
+    way_down: WayDown | None = None,
+    on_listening: Callable[[], None] = lambda: None,
     task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED,
 ) -> bool:
-    """Serve `app` until a signal; reports the URL it is served at. Whether what ran could end by itself."""
-    url = url_of(listeners[0])
+    """Serve `app` until a signal; reports the URL it is served at. Whether what ran could end by itself. With a
+    `way_down` of its own, the caller may close the listeners before the signal comes. Raises UnmeasuredVersion if the
+    hardening does not fit what is installed."""
+    url = url_of(listeners[0], "http" if tls is None else "https")
+    way_down = way_down or WayDown()
     for listener in listeners:
         give_up_dead_peers(listener.socket, write_seconds + WRITE_MARGIN_SECONDS, ping_seconds)
-    config = _hypercorn_config(listeners, drain_seconds, websocket_message_bytes_max, ping_seconds)
-    install_pings()
-    drain, everything = trio.Event(), trio.CancelScope()
+    hardened.install()
+    config = _hypercorn_config(drain_seconds, websocket_message_bytes_max, write_seconds, ping_seconds)
+    everything = trio.CancelScope()
+
+    def opened() -> None:
+        logger.info("listening", url=url)
+        task_status.started(url)
+        on_listening()
+
     async with trio.open_nursery() as watching:
-        watching.start_soon(_watch_signals, on_drain, drain, everything)
+        watching.start_soon(_watch_signals, on_drain, way_down, everything)
         with everything:
-            async with trio.open_nursery() as serving:
-                await serving.start(partial(hypercorn.trio.serve, app, config, shutdown_trigger=drain.wait))
-                logger.info("listening", url=url)
-                task_status.started(url)
+            await accept_connections(app, config, listeners, tls, way_down, opened)
         watching.cancel_scope.cancel()
     logger.info("stopped")
     return not everything.cancelled_caught
 
 
-async def _watch_signals(on_drain: Callable[[], None], drain: trio.Event, everything: trio.CancelScope) -> None:
-    with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+NOT_DONE_HERE: Final = {signal.SIGHUP: "reload_not_supported", signal.SIGUSR2: "restart_not_supported"}
+"""Signals whose usual effect would end the process, and what is logged of them."""
+
+
+async def _watch_signals(on_drain: Callable[[], None], way_down: WayDown, everything: trio.CancelScope) -> None:
+    with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, *NOT_DONE_HERE) as signals:
         async for number in signals:
             name = signal.Signals(number).name
-            if drain.is_set():
+            if number in NOT_DONE_HERE:
+                logger.warning(NOT_DONE_HERE[signal.Signals(number)], signal=name)
+            elif way_down.ending.is_set():
                 logger.warning("cut_short", signal=name)
                 everything.cancel()
                 return
-            logger.info("draining", signal=name)
-            on_drain()
-            drain.set()
+            else:
+                logger.info("draining", signal=name)
+                on_drain()
+                way_down.end()
 
 
 def _hypercorn_config(
-    listeners: Sequence[trio.SocketListener],
-    drain_seconds: float,
-    websocket_message_bytes_max: int,
-    ping_seconds: float,
-) -> Config:
-    """Hypercorn takes the open sockets over."""
-    config = Config()
-    config.bind = [f"fd://{listener.socket.detach()}" for listener in listeners]
-    config.backlog = CONNECTIONS_WAITING_MAX
+    drain_seconds: float, websocket_message_bytes_max: int, write_seconds: float, ping_seconds: float
+) -> HardenedConfig:
+    """What Hypercorn's connections are told; the listeners are not theirs."""
+    config = HardenedConfig()
+    # The turn's own write limit is to be the first to see a client that reads nothing (T6).
+    config.write_seconds = write_seconds + WRITE_MARGIN_SECONDS
     config.graceful_timeout = drain_seconds + DRAIN_MARGIN_SECONDS
     config.keep_alive_timeout = KEEP_ALIVE_SECONDS
     config.h11_max_incomplete_size = HEADER_BYTES_MAX
@@ -143,8 +158,7 @@ def _hypercorn_config(
 
 def give_up_dead_peers(sock: trio.socket.SocketType, silent_seconds: float, ping_seconds: float) -> None:
     """W7: have the kernel close connections whose peer acknowledges nothing, and those whose peer takes nothing;
-    accepted sockets inherit it. Hypercorn sends pings and never looks for an answer, and its writes cannot be
-    cancelled: without this one client that reads nothing would hold a drained process for ever."""
+    accepted sockets inherit it. The server's own pings and write deadlines find the rest."""
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, round(silent_seconds * 1000))
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, max(1, round(ping_seconds)))

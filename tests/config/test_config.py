@@ -60,6 +60,12 @@ def test_the_defaults_are_those_of_the_specification() -> None:
         "allow_inline_secrets": False,
         "log_format": "json",
         "log_level": "info",
+        "tls_certificate": None,
+        "tls_key": None,
+        "control_socket": None,
+        "metrics_host": "127.0.0.1",
+        "metrics_port": 9464,
+        "trusted_hops": 0,
     }
     assert config.limits.model_dump() == {
         "hold_bytes_max": 4194304,
@@ -68,6 +74,10 @@ def test_the_defaults_are_those_of_the_specification() -> None:
         "body_bytes_max": 33554432,
         "waiting_creates_max": 16,
         "waiting_bytes_max": 67108864,
+        "connections_max": 8192,
+        "connections_per_key_max": 4096,
+        "turns_max": 8192,
+        "turns_per_key_max": 4096,
     }
     assert config.estimate.model_dump() == {"image_tokens": 1000, "file_tokens": 5000}
     assert config.routes["openai"].retryable_codes == RETRYABLE_CODES
@@ -105,6 +115,15 @@ def test_whole_seconds_become_floats() -> None:
     seconds = parsed(server("drain_timeout = 5")).server.drain_timeout
 
     assert (seconds, type(seconds)) == (5.0, float)
+
+
+@pytest.mark.parametrize("name", ["tls_certificate", "tls_key", "control_socket"])
+def test_a_relative_file_starts_at_the_configurations_folder(name: str, tmp_path: Path) -> None:
+    assert getattr(parsed(server(f'{name} = "a/b"'), tmp_path).server, name) == str(tmp_path / "a/b")
+    assert getattr(parsed(server(f'{name} = "/a/b"'), tmp_path).server, name) == "/a/b"
+    assert problems(server(f'{name} = ""')) == [
+        f"gateway.toml: server.{name}: is empty; give it a value or leave the key out"
+    ]
 
 
 def test_a_key_may_forbid_replay() -> None:
@@ -209,6 +228,8 @@ def test_the_example_shows_defaults_where_it_says_so() -> None:
 
     assert {line.split(" = ")[0] for line in shown} == {name for fields in settings for name in fields}
     sections = re.sub(r"^# (?=\[|[a-z_]+ = )", "", text, flags=re.MULTILINE).split("# --- who may")[0]
+    left_out = [name for fields in settings for name, field in fields.items() if field.default is None]
+    sections = re.sub(rf"^({'|'.join(left_out)}) = .*", "", sections, flags=re.MULTILINE)
     assert parsed(sections + SMALLEST) == parsed(SMALLEST)
 
 

@@ -1,0 +1,124 @@
+"""`gateway serve --workers N`: the supervisor's process, and how it starts its workers."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+import click
+import structlog
+import trio
+
+import gateway
+from gateway.app import WORKER
+from gateway.cli.unusable import Unusable
+from gateway.config import Config
+from gateway.core.money import FREE
+from gateway.server.control import CannotControl, Command, Control, control_path, control_socket, make_folder
+from gateway.server.posts import Launch
+from gateway.server.reuseport import SharedAddress
+from gateway.server.serve import CannotListen
+from gateway.server.supervisor import Supervisor
+from gateway.server.worker import Place
+
+logger = structlog.get_logger("gateway.supervisor")
+
+WORKERS_MAX: Final = 256
+"""More than any machine's cores are worth."""
+HANDED_ON: Final = {"log_format": "--log-format", "tls_certificate": "--tls-cert", "tls_key": "--tls-key"}
+"""Settings of the command line that workers are told; address and port they are given as open sockets."""
+
+
+class PlaceType(click.ParamType[Place]):
+    """A worker's place, as the supervisor writes it."""
+
+    name = "place"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Place:
+        """Read it."""
+        try:
+            return Place.read(value)
+        except ValueError:
+            self.fail("is a supervisor's to give: use --workers", param, ctx)
+
+
+def supervise(config: Config, count: int, launch: Callable[[Place], Launch]) -> None:
+    """Run `count` workers until a signal. Ends the command with their exit code."""
+    problems = list(_money_in_memory(config, count))
+    if problems:
+        raise Unusable("\n".join(problems))
+    try:
+        code = trio.run(partial(_supervise, config, count, launch))
+    except (CannotListen, CannotControl) as error:
+        raise Unusable(str(error)) from None
+    raise click.exceptions.Exit(code)
+
+
+def _money_in_memory(config: Config, count: int) -> Iterator[str]:
+    """C6: each worker would have a ledger of its own, and grant every balance once."""
+    paid = [
+        f"accounts.{account.name}.balance"
+        for account in config.accounts.values()
+        if account.balance_nanodollars is not None
+    ]
+    paid += [f"routes.{route.name}.price" for route in config.routes.values() if route.price != FREE]
+    fix = 'run one worker (leave --workers out), or make every balance "unlimited" and every price "free"'
+    for path in paid:
+        yield f"{path}: money is kept in memory, by each of {count} workers for itself, and is spent as often; {fix}"
+
+
+def launcher(file: Path, given: Mapping[str, object]) -> Callable[[Place], Launch]:
+    """How a worker of this very program is started, with the command line's own settings."""
+    options = [f"{HANDED_ON[name]}={value}" for name, value in given.items() if name in HANDED_ON and value is not None]
+    # -P: what happens to be called `gateway` in the current folder is not what is meant.
+    command = [sys.executable, "-P", "-m", "gateway", "serve", f"--config={file}", *options]
+    code = str(Path(gateway.__file__).parents[1])
+    python_path = os.pathsep.join(filter(None, (code, os.environ.get("PYTHONPATH"))))
+
+    def launch(place: Place) -> Launch:
+        environ = {**os.environ, "PYTHONPATH": python_path, WORKER: str(place.number)}
+        return Launch([*command, f"--place={place}"], environ)
+
+    return launch
+
+
+async def _supervise(config: Config, count: int, launch: Callable[[Place], Launch]) -> int:
+    settings = config.server
+    address = await SharedAddress.find(settings.host, settings.port)
+    path = _control_path(settings.control_socket, address.port)
+    supervisor = Supervisor(launch, address, count, settings.drain_timeout)
+    supervisor.open()
+    async with control_socket(path) as listener, trio.open_nursery() as nursery:
+        nursery.start_soon(Control(commands_of(supervisor)).serve, listener)
+        url = address.url("http" if settings.tls_certificate is None else "https")
+        ready = partial(logger.info, "listening", url=url, workers=count, control=str(path))
+        logger.info("starting", workers=count, control=str(path))
+        code = await supervisor.run(on_ready=ready)
+        nursery.cancel_scope.cancel()
+    return code
+
+
+def _control_path(named: str | None, port: int) -> Path:
+    """Where the configuration says, else where `gateway status` looks."""
+    if named is not None:
+        return Path(named)
+    path = control_path(os.environ, port)
+    make_folder(path.parent)
+    return path
+
+
+def commands_of(supervisor: Supervisor) -> Mapping[str, Command]:
+    """What the control socket can be asked; a further command is a further row."""
+
+    async def status(_request: Mapping[str, Any]) -> Mapping[str, Any]:  # noqa: ASYNC124 - as all commands are called
+        return {"ok": True, "workers": supervisor.status()}
+
+    async def restart(_request: Mapping[str, Any]) -> Mapping[str, Any]:
+        problem = await supervisor.roll()
+        return {"ok": problem is None, "error": problem, "workers": supervisor.status()}
+
+    return {"status": status, "restart": restart}

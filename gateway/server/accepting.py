@@ -1,0 +1,151 @@
+"""Accepting connections for an ASGI app: what Hypercorn's own serving loop does, but for its end, which has two steps.
+
+    open ---closing---> no connection is accepted any more; those that are open are served, and told to come anew
+         ---ending----> connections that idle are closed, the others have the configured time to finish
+         ------------->  the app's lifespan ends
+
+Hypercorn takes both steps at one instant, and so closes connections that were accepted an instant ago, whose request is
+still on its way. A worker that is being replaced leaves time between the two: its successor accepts from the same
+sockets, so that nobody notices.
+"""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Final
+
+import hypercorn.trio.run
+import structlog
+import trio
+from hypercorn import Config
+from hypercorn.trio.lifespan import Lifespan
+from hypercorn.trio.worker_context import WorkerContext
+from hypercorn.typing import ConnectionState, LifespanState
+from hypercorn.utils import wrap_app
+
+logger = structlog.get_logger("gateway.server")
+
+HANDSHAKE_SECONDS_MAX: Final = 10.0
+"""A handshake takes two round trips; a peer that is slower than this is none."""
+
+Listener = trio.SocketListener | trio.SSLListener[trio.SocketStream]
+
+
+@dataclass(frozen=True, slots=True)
+class WayDown:
+    """The two steps of the end. Setting `ending` alone takes both."""
+
+    closing: trio.Event = field(default_factory=trio.Event)
+    ending: trio.Event = field(default_factory=trio.Event)
+
+    def close(self) -> None:
+        """Accept no more connections."""
+        self.closing.set()
+
+    def end(self) -> None:
+        """Close what idles, and give the rest its time."""
+        self.closing.set()
+        self.ending.set()
+
+
+async def accept_connections(
+    app: Any,
+    config: Config,
+    listeners: Sequence[trio.SocketListener],
+    tls: ssl.SSLContext | None,
+    way_down: WayDown,
+    on_open: Callable[[], None],
+) -> None:
+    """Serve `app` at the listeners, which are closed on the way down, until the end's two steps have been taken.
+    `on_open` is called when the app has started."""
+    wrapped = wrap_app(_with_whole_answers(app, way_down.closing), config.wsgi_max_body_size, "asgi")
+    state = LifespanState()
+    lifespan = Lifespan(wrapped, config, state)
+    async with trio.open_nursery() as living:
+        await living.start(lifespan.handle_lifespan)
+        await lifespan.wait_for_startup()
+        context = WorkerContext(None)
+        # Looked up when it serves: the hardening puts its own under this name.
+        server = hypercorn.trio.run.TCPServer  # type: ignore[attr-defined]  # an import of its, see above
+        serve_one = partial(
+            _serve_one, partial(server, wrapped, config, context, ConnectionState(state.copy())), way_down
+        )
+        async with trio.open_nursery() as connections:
+            on_open()
+            await _accept(serve_one, [_with_tls(one, tls) for one in listeners], connections, way_down.closing)
+            await way_down.ending.wait()
+            await context.terminated.set()
+            connections.cancel_scope.deadline = trio.current_time() + config.graceful_timeout
+        await lifespan.wait_for_shutdown()
+        living.cancel_scope.cancel()
+
+
+def _with_whole_answers(app: Any, closing: trio.Event) -> Any:
+    """The app, but for two things at an answer's ends. From `closing` on its head says that it is the connection's
+    last: a client that knows it does not send its next request into a connection that is about to close. And its last
+    piece is not cancelled: within that call Hypercorn tells the app of the disconnect, and only then makes the
+    connection ready for its next request or closes it; an app that ended itself on the news would cut that off, and
+    leave a connection that serves nobody and never idles."""
+
+    async def whole(scope: Any, receive: Any, send: Any) -> None:
+        async def send_whole(message: Any) -> None:
+            if message["type"] == "http.response.start" and closing.is_set():
+                message = {**message, "headers": [*message.get("headers", ()), (b"connection", b"close")]}
+            is_last = message["type"] == "http.response.body" and not message.get("more_body", False)
+            with trio.CancelScope(shield=is_last):  # writes and closes have their own bounds
+                await send(message)
+
+        await app(scope, receive, send_whole)
+
+    return whole
+
+
+async def _accept(
+    serve_one: Any, listeners: Sequence[Listener], connections: trio.Nursery, closing: trio.Event
+) -> None:
+    """Until the first step; then the listeners are closed."""
+    async with trio.open_nursery() as accepting:
+        for listener in listeners:
+            serve = partial(trio.serve_listeners, serve_one, [listener], handler_nursery=connections)
+            accepting.start_soon(serve)
+        await closing.wait()
+        accepting.cancel_scope.cancel()
+
+
+async def _serve_one(
+    serve: Any, way_down: WayDown, stream: trio.SocketStream | trio.SSLStream[trio.SocketStream]
+) -> None:
+    """A peer that has not shaken hands yet is nobody to wait for: its handshake ends with the process's way down."""
+    if isinstance(stream, trio.SSLStream) and not await _shake_hands(stream, way_down.ending):
+        await trio.aclose_forcefully(stream)
+        return
+    await serve(stream)
+
+
+async def _shake_hands(stream: trio.SSLStream[trio.SocketStream], ending: trio.Event) -> bool:
+    """Whether the handshake was done, in time and before the end."""
+    is_done = False
+    with trio.move_on_after(HANDSHAKE_SECONDS_MAX):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(_cancel_at, ending, nursery.cancel_scope)
+            try:
+                await stream.do_handshake()
+            except trio.BrokenResourceError as error:
+                logger.debug("handshake_failed", error=repr(error.__cause__)[:200])
+            else:
+                is_done = True
+            nursery.cancel_scope.cancel()
+    return is_done
+
+
+async def _cancel_at(event: trio.Event, scope: trio.CancelScope) -> None:
+    await event.wait()
+    scope.cancel()
+
+
+def _with_tls(listener: trio.SocketListener, tls: ssl.SSLContext | None) -> Listener:
+    """HTTPS ends without TLS's own goodbye in practice: the framing of HTTP tells a cut message."""
+    return listener if tls is None else trio.SSLListener(listener, tls, https_compatible=True)

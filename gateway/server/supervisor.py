@@ -1,0 +1,323 @@
+"""The supervisor: N workers, each a process of its own that serves alone; it starts, replaces and ends them.
+
+                          +- line, listening sockets -> worker 0
+    signals, control --> supervisor
+                          +- line, listening sockets -> worker 1
+
+    SIGTERM, SIGINT      all drain; a second one: all are cut; a third: all are killed
+    SIGUSR2, `restart`   they are replaced, one by one
+    SIGHUP               told to every worker
+
+- A worker that dies is started again: at once first, then ever later, until it has served for a while.
+- A replacement takes its place when it is ready; only then does its predecessor stop accepting, and drain. One that
+  does not become ready changes nothing.
+- No worker is ever touched for the sake of another. The listening sockets are the supervisor's: they outlive workers.
+- A supervisor that dies is noticed by its workers, which drain.
+
+It serves nobody itself and runs no app, so that nothing that clients do can reach it.
+"""
+
+from __future__ import annotations
+
+import signal
+import socket
+from collections.abc import AsyncIterator, Callable
+from typing import Any, Final
+
+import structlog
+import trio
+
+from gateway.server import worker as words
+from gateway.server.lines import LineReader, LineTooLong
+from gateway.server.posts import BACKOFF_SECONDS_MIN, Launch, Post, State, Worker, open_process
+from gateway.server.reuseport import SharedAddress
+from gateway.server.serve import DRAIN_MARGIN_SECONDS, CannotListen
+from gateway.server.worker import Place
+
+logger = structlog.get_logger("gateway.supervisor")
+
+BACKOFF_SECONDS_MAX: Final = 5.0
+"""A worker that dies at once must neither take the machine's time nor be away for long."""
+STEADY_SECONDS: Final = 10.0
+"""A worker that has served for so long is no longer one that cannot start."""
+START_SECONDS_MAX: Final = 60.0
+"""A start takes about a second; on a machine under load perhaps ten."""
+RETIRE_SECONDS: Final = 0.5
+"""Between the last accepted connection and the drain: requests that are on their way still come in, and are served."""
+END_MARGIN_SECONDS: Final = 5.0
+"""Beyond its own limits a process that does not end is beyond help: it is killed."""
+
+CUT_SHORT: Final = 1
+UNUSABLE: Final = 2
+"""Exit codes, a worker's as well as the supervisor's: turns were cut; the configuration cannot be used."""
+
+
+class Supervisor:
+    """Keeps `count` workers at one address, numbered from 0. `launch` tells how the process for a place is started."""
+
+    def __init__(
+        self, launch: Callable[[Place], Launch], address: SharedAddress, count: int, drain_seconds: float
+    ) -> None:
+        self._launch = launch
+        self._address = address
+        self._end_seconds = drain_seconds + DRAIN_MARGIN_SECONDS + END_MARGIN_SECONDS
+        self._posts = [Post(number) for number in range(count)]
+        self._workers: list[Worker] = []
+        self._stopping = trio.Event()
+        self._signals = 0
+        self._is_rolling = False
+        self._has_served = False
+        self._exit_code = 0
+        self._nursery: trio.Nursery
+
+    def __repr__(self) -> str:
+        return f"<Supervisor of {len(self._workers)} workers at {self._address}>"
+
+    def status(self) -> list[dict[str, Any]]:
+        """Every worker that lives, also those that drain."""
+        return [worker.status() for worker in sorted(self._workers, key=lambda worker: worker.number)]
+
+    def open(self) -> None:
+        """Listen, for workers to come. Raises CannotListen."""
+        for post in self._posts:
+            post.sockets = self._address.open()
+
+    async def run(self, on_ready: Callable[[], None]) -> int:
+        """Start the workers, keep them until a signal, end them. The exit code. `on_ready` is called once, when all
+        serve for the first time."""
+        with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR2) as signals:
+            async with trio.open_nursery() as self._nursery:
+                self._nursery.start_soon(self._obey, signals)
+                self._nursery.start_soon(self._fill_all, on_ready)
+                await self._stopping.wait()
+                while self._workers:
+                    await self._workers[0].ended.wait()
+                self._nursery.cancel_scope.cancel()
+        logger.info("stopped")
+        return self._exit_code
+
+    async def _fill_all(self, on_ready: Callable[[], None]) -> None:
+        """The first worker of each post; they start side by side."""
+        first = []
+        for post in self._posts:
+            post.holder = await self._start(post)
+            first.append(post.holder)
+        for worker in first:
+            await worker.settled.wait()
+        if not self._stopping.is_set():
+            self._has_served = True
+            on_ready()
+
+    # --- one worker -------------------------------------------------------------------------------------------------
+
+    async def _start(self, post: Post) -> Worker:
+        """A new process for the post; it does not hold it yet. Raises OSError."""
+        ours, theirs = socket.socketpair()
+        ours.setblocking(False)
+        place = Place(post.number, theirs.fileno(), [sock.fileno() for sock in post.sockets])
+        with theirs:
+            try:
+                process = await open_process(self._launch(place), place)
+            except OSError:
+                ours.close()
+                raise
+        worker = Worker(post.number, process, ours, post.restarts)
+        self._workers.append(worker)
+        logger.info("worker_started", worker=post.number, pid=process.pid)
+        self._nursery.start_soon(self._attend, post, worker)
+        if self._stopping.is_set():
+            self._drain(worker)
+        return worker
+
+    async def _attend(self, post: Post, worker: Worker) -> None:
+        """See a process through to its end."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._listen, worker)
+            nursery.start_soon(_limit_start, worker)
+            code = await worker.process.wait()
+            nursery.cancel_scope.cancel()
+        worker.line.close()
+        self._workers.remove(worker)
+        worker.ended.set()
+        worker.settled.set()
+        self._note_end(post, worker, code)
+
+    async def _listen(self, worker: Worker) -> None:
+        """Hear what it says, to its end; one that says nonsense is heard no more, and serves all the same."""
+        stream = trio.SocketStream(trio.socket.from_stdlib_socket(worker.line))
+        try:
+            await self._hear(worker, LineReader(stream, words.WORD_BYTES_MAX))
+        except LineTooLong as error:
+            logger.warning("worker_unheard", worker=worker.number, error=str(error))
+
+    async def _hear(self, worker: Worker, reader: LineReader) -> None:
+        while (said := await reader.next()) is not None:
+            if said == words.READY:
+                self._note_ready(worker)
+            elif said.startswith(words.TURNS) and said.split()[-1].isdecimal():
+                worker.turns = int(said.split()[-1])
+
+    def _note_ready(self, worker: Worker) -> None:
+        worker.ready_at = trio.current_time()
+        if worker.state is State.STARTING:
+            worker.enter(State.READY)
+        logger.info("worker_ready", worker=worker.number, pid=worker.process.pid)
+        if worker.owes_reload:
+            worker.process.send_signal(signal.SIGHUP)
+        worker.settled.set()
+
+    def _note_end(self, post: Post, worker: Worker, code: int) -> None:
+        was_ready = worker.ready_at is not None
+        log = logger.info if code == 0 else logger.warning
+        log("worker_ended", worker=worker.number, pid=worker.process.pid, code=code)
+        if self._stopping.is_set():
+            self._exit_code = self._exit_code or (CUT_SHORT if was_ready and code != 0 else 0)
+        elif post.holder is worker and not was_ready and code == UNUSABLE and not self._has_served:
+            self._stop(UNUSABLE)
+        elif post.holder is worker:
+            post.holder = None
+            self._nursery.start_soon(self._fill_again, post, worker.ready_at)
+
+    async def _fill_again(self, post: Post, ready_at: float | None) -> None:
+        """Start another process for a post whose holder died, once it is time."""
+        if post.is_being_filled:
+            return
+        post.is_being_filled = True
+        if ready_at is not None and trio.current_time() - ready_at >= STEADY_SECONDS:
+            post.backoff_seconds = BACKOFF_SECONDS_MIN
+        delay, post.backoff_seconds = post.backoff_seconds, min(2 * post.backoff_seconds, BACKOFF_SECONDS_MAX)
+        if delay > BACKOFF_SECONDS_MIN:
+            post.close()  # what comes now would wait for a worker that may not come: the siblings take it
+        await trio.sleep(delay)
+        post.is_being_filled = False
+        if post.holder is None and not self._stopping.is_set() and self._has_sockets(post):
+            await self._fill(post)
+
+    async def _fill(self, post: Post) -> None:
+        post.restarts += 1
+        try:
+            worker = await self._start(post)
+        except OSError as error:  # no more processes, no more descriptors: that may pass
+            logger.error("worker_not_started", worker=post.number, error=str(error))  # noqa: TRY400 - it says it all
+            self._nursery.start_soon(self._fill_again, post, None)
+            return
+        if post.holder is None:
+            post.holder = worker
+        else:  # a restart has filled the post meanwhile
+            self._nursery.start_soon(self._retire, worker)
+
+    def _has_sockets(self, post: Post) -> bool:
+        try:
+            post.sockets = post.sockets or self._address.open()
+        except CannotListen as error:
+            logger.error("worker_not_started", worker=post.number, error=str(error))  # noqa: TRY400 - it says it all
+            self._nursery.start_soon(self._fill_again, post, None)
+        return bool(post.sockets)
+
+    # --- replacing them ---------------------------------------------------------------------------------------------
+
+    async def roll(self) -> str | None:
+        """Replace every worker, one by one. What went wrong: then the rest is as it was."""
+        if self._is_rolling:
+            return "a restart is under way"
+        self._is_rolling = True
+        logger.info("restarting")
+        try:
+            for post in self._posts:
+                problem = await self._replace(post)
+                if problem is not None:
+                    logger.error("restart_given_up", worker=post.number, problem=problem)
+                    return f"worker {post.number}: {problem}; it and those after it are as they were"
+        finally:
+            self._is_rolling = False
+        logger.info("restarted")
+        return None
+
+    async def _replace(self, post: Post) -> str | None:
+        if self._stopping.is_set():
+            return "the gateway is stopping"
+        if not self._has_sockets(post):
+            return "its port cannot be opened"
+        try:
+            successor = await self._start(post)
+        except OSError as error:
+            return f"its successor cannot be started: {error}"
+        await successor.settled.wait()
+        if successor.ended.is_set():
+            return f"its successor ended at once, with code {successor.process.returncode}"
+        predecessor, post.holder = post.holder, successor
+        if predecessor is not None:
+            await self._retire(predecessor)
+        return None
+
+    async def _retire(self, worker: Worker) -> None:
+        worker.enter(State.DRAINING)
+        worker.tell(words.RETIRE)
+        with trio.move_on_after(RETIRE_SECONDS):
+            await worker.ended.wait()
+        worker.tell(words.DRAIN)
+        await self._await_end(worker)
+
+    async def _await_end(self, worker: Worker) -> None:
+        with trio.move_on_after(self._end_seconds):
+            await worker.ended.wait()
+        if not worker.ended.is_set():
+            logger.error("worker_killed", worker=worker.number, pid=worker.process.pid)
+            worker.process.kill()
+
+    # --- signals ----------------------------------------------------------------------------------------------------
+
+    async def _obey(self, signals: AsyncIterator[int]) -> None:
+        async for number in signals:
+            logger.info("signal", signal=signal.Signals(number).name)
+            if number == signal.SIGHUP:
+                self.reload()
+            elif number == signal.SIGUSR2:
+                self._nursery.start_soon(self.roll)
+            else:
+                self._signals += 1
+                self._end(self._signals)
+
+    def reload(self) -> None:
+        """Have every worker read its routes anew; one that starts, as soon as it can be told."""
+        for worker in self._workers:
+            if worker.ready_at is None:
+                worker.owes_reload = True
+            else:
+                worker.process.send_signal(signal.SIGHUP)
+
+    def _end(self, times_asked: int) -> None:
+        if times_asked == 1:
+            self._stop(0)
+        for worker in self._workers:
+            if times_asked == 2:
+                worker.tell(words.CUT)
+            elif times_asked > 2:
+                worker.process.kill()
+
+    def _stop(self, code: int) -> None:
+        """Accept nothing new, and have every worker drain."""
+        if self._stopping.is_set():
+            return
+        self._exit_code = code
+        self._stopping.set()
+        for post in self._posts:
+            post.close()
+        for worker in self._workers:
+            self._drain(worker)
+
+    def _drain(self, worker: Worker) -> None:
+        if worker.ready_at is None:
+            worker.process.terminate()  # it reads no words yet, and nothing runs in it
+        worker.tell(words.DRAIN)
+        if worker.state is not State.DRAINING:
+            worker.enter(State.DRAINING)
+        self._nursery.start_soon(self._await_end, worker)
+
+
+async def _limit_start(worker: Worker) -> None:
+    with trio.move_on_after(START_SECONDS_MAX):
+        await worker.settled.wait()
+    if not worker.settled.is_set():
+        logger.error("worker_not_ready", worker=worker.number, pid=worker.process.pid, seconds=START_SECONDS_MAX)
+        worker.process.kill()

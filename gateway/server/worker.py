@@ -1,0 +1,129 @@
+"""A worker's own end of what ties it to its supervisor: the place it was given, and a line of words both ways.
+
+    worker --> supervisor    ready        it serves
+                             turns N      how many turns run, when that has changed, at most once a second
+    supervisor --> worker    retire       accept no more connections: a successor does, from the same sockets
+                             drain        end gently, as after SIGTERM; said twice it is the same
+                             cut          as after a second SIGTERM
+                             end of file  the supervisor is gone: drain
+
+The end of a worker is told by words, not by signals, so that a service manager which signals every process of its
+service does not make the first signal two.
+"""
+
+from __future__ import annotations
+
+import signal
+import socket
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Final, Protocol
+
+import structlog
+import trio
+
+from gateway.server.accepting import WayDown
+from gateway.server.lines import LineReader
+
+logger = structlog.get_logger("gateway.server")
+
+WORD_BYTES_MAX: Final = 64
+TURNS_SECONDS: Final = 1.0
+"""How often the number of turns is told, at most: for people to read."""
+
+READY: Final = "ready"
+TURNS: Final = "turns"
+RETIRE: Final = "retire"
+DRAIN: Final = "drain"
+CUT: Final = "cut"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """What a worker is given: its number from 0 on, and inherited descriptors of its line and its listening sockets."""
+
+    number: int
+    line: int
+    listeners: Sequence[int]
+
+    def __str__(self) -> str:
+        """As a command line carries it."""
+        return ",".join(map(str, (self.number, self.line, *self.listeners)))
+
+    @classmethod
+    def read(cls, text: str) -> Place:
+        """From a command line. Raises ValueError."""
+        number, line, *listeners = map(int, text.split(","))
+        return cls(number, line, listeners)
+
+    def open_listeners(self) -> Sequence[trio.SocketListener]:
+        """The listening sockets, which listen already."""
+        sockets = [socket.socket(fileno=descriptor) for descriptor in self.listeners]
+        for sock in sockets:
+            sock.setblocking(False)
+        return [trio.SocketListener(trio.socket.from_stdlib_socket(sock)) for sock in sockets]
+
+
+class Serve(Protocol):
+    """Serves at the listeners until a signal, says when it does; whether what ran could end by itself."""
+
+    async def __call__(
+        self, listeners: Sequence[trio.SocketListener], way_down: WayDown, on_listening: Callable[[], None]
+    ) -> bool:
+        """Serve."""
+        ...
+
+
+async def work(place: Place, serve: Serve, running_turns: Callable[[], int]) -> bool:
+    """Serve in a supervisor's place. Whether what ran could end by itself."""
+    way_down = WayDown()
+    line = SupervisorLine(place.line, way_down)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(line.obey)
+        on_listening = partial(nursery.start_soon, line.tell, running_turns)
+        ended_by_itself = await serve(place.open_listeners(), way_down, on_listening)
+        nursery.cancel_scope.cancel()
+    return ended_by_itself
+
+
+class SupervisorLine:
+    """The worker's end of its line."""
+
+    def __init__(self, descriptor: int, way_down: WayDown) -> None:
+        sock = trio.socket.from_stdlib_socket(socket.socket(fileno=descriptor))
+        self._stream = trio.SocketStream(sock)
+        self._way_down = way_down
+
+    def __repr__(self) -> str:
+        return f"<SupervisorLine {self._stream.socket}>"
+
+    async def tell(self, running_turns: Callable[[], int]) -> None:
+        """Say that the worker is ready, and from then on how many turns run."""
+        told = 0
+        await self._say(READY)
+        while True:
+            await trio.sleep(TURNS_SECONDS)
+            if running_turns() != told:
+                told = running_turns()
+                await self._say(f"{TURNS} {told}")
+
+    async def obey(self) -> None:
+        """Do what the supervisor says, until it is gone."""
+        reader = LineReader(self._stream, WORD_BYTES_MAX)
+        while (word := await reader.next()) is not None:
+            if word == RETIRE:
+                logger.info("retiring")
+                self._way_down.close()
+            elif word == CUT or (word == DRAIN and not self._way_down.ending.is_set()):
+                signal.raise_signal(signal.SIGTERM)
+        if not self._way_down.ending.is_set():
+            logger.warning("supervisor_gone")
+            signal.raise_signal(signal.SIGTERM)
+
+    async def _say(self, words: str) -> None:
+        """A supervisor that is gone is noticed by `obey`."""
+        try:
+            await self._stream.send_all(f"{words}\n".encode())
+        except trio.BrokenResourceError:
+            return

@@ -1,0 +1,218 @@
+"""`gateway serve --workers 2`: real workers behind one port, replaced under load, killed, orphaned and ended."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import signal
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+from click.testing import CliRunner
+from websockets.exceptions import ConnectionClosed
+from websockets.sync.client import connect
+
+from e2e.scenarios import ANSWER, KEY, WORDS, write_configuration
+from gateway.cli import gateway as command_line
+from gateway.upstream.scripted import Reply, Script
+from gateway.upstream.scripts import text_answer
+from support.loopback import LoopbackUpstreams
+from support.processes import PATIENCE_SECONDS, Process, gateway_process, run
+
+HEADERS = {"authorization": f"Bearer {KEY}", "content-type": "application/json"}
+LOAD_CLIENTS = 6
+SHORT = text_answer(WORDS, response_id="resp_short", pause=0.05)
+LONG = Reply((*ANSWER.steps[:7], 6.0, *ANSWER.steps[7:]))
+"""Longer than it takes until the first worker is told to drain, shorter than the drain."""
+LONG_CLIENTS = 4
+
+
+@dataclass
+class Gateway:
+    """The supervisor's process and what it said of itself."""
+
+    process: Process
+    url: str
+    control: str
+
+    @property
+    def address(self) -> tuple[str, int]:
+        parts = urlsplit(self.url)
+        return parts.hostname or "", parts.port or 0
+
+    def ask(self, command: str, *options: str) -> str:
+        """What `gateway COMMAND` prints."""
+        done = run(sys.executable, "-m", "gateway", command, "--control", self.control, *options)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def workers(self) -> list[dict[str, Any]]:
+        workers: list[dict[str, Any]] = json.loads(self.ask("status", "--json"))["workers"]
+        return workers
+
+    def wait_for_workers(self, pids: set[int]) -> list[dict[str, Any]]:
+        """The workers, once two are ready and none is one of these."""
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while time.monotonic() < deadline:
+            found = [worker for worker in self.workers() if worker["state"] == "ready"]
+            if len(found) == 2 and pids.isdisjoint(worker["pid"] for worker in found):
+                return found
+        raise AssertionError(self.process.output)
+
+
+@contextmanager
+def two_workers(folder: Path) -> Iterator[Gateway]:
+    """A gateway with two workers; its model `short` streams for 0.3 s, `long` for 6 s."""
+    replies = {"short": SHORT, "long": LONG}
+    scripts = [Script(f"{model}-{number}", [reply]) for model, reply in replies.items() for number in (1, 2)]
+    with LoopbackUpstreams(scripts) as upstreams:
+        file = write_configuration(folder, {one.name: upstreams.base_url(one.name) for one in scripts}, list(replies))
+        file.write_text(
+            file.read_text().replace("[server]\n", '[server]\ncontrol_socket = "gw.sock"\nmetrics_port = 0\n')
+        )
+        with gateway_process("serve", "--config", str(file), "--port", "0", "--workers", "2") as process:
+            ready = process.wait_for(r'"event": "listening", "url": "(.*?)", "workers": 2, "control": "(.*?)"')
+            yield Gateway(process, ready[1], ready[2])
+
+
+def one_turn(gateway: Gateway, model: str, begun: threading.Event | None = None) -> str:
+    """How a turn on a connection of its own went: "completed", or what became of it instead."""
+    connection = http.client.HTTPConnection(*gateway.address, timeout=PATIENCE_SECONDS)
+    try:
+        body = json.dumps({"model": model, "input": "hello", "stream": True})
+        connection.request("POST", "/v1/responses", body, HEADERS)
+        response = connection.getresponse()
+        if begun is not None:
+            begun.set()
+        text = response.read().decode()
+    except ConnectionRefusedError:
+        return "refused"
+    except (OSError, http.client.HTTPException) as error:
+        return f"cut: {error!r}"
+    finally:
+        connection.close()
+    is_whole = response.status == 200 and text.count("event: response.completed\n") == 1
+    return "completed" if is_whole else f"{response.status}: {text[-300:]}"
+
+
+@dataclass
+class Load:
+    """Clients that ask for one short turn after the other, each on a new connection, for as long as the block lasts."""
+
+    gateway: Gateway
+    outcomes: Counter[str] = field(default_factory=Counter)
+    _is_over: threading.Event = field(default_factory=threading.Event)
+    _threads: list[threading.Thread] = field(default_factory=list)
+
+    def __enter__(self) -> Load:
+        self._threads = [threading.Thread(target=self._run, daemon=True) for _ in range(LOAD_CLIENTS)]
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self._is_over.set()
+        for thread in self._threads:
+            thread.join(PATIENCE_SECONDS)
+
+    def _run(self) -> None:
+        while not self._is_over.is_set():
+            self.outcomes[one_turn(self.gateway, "short")] += 1
+
+
+@contextmanager
+def running_turns(gateway: Gateway, model: str, count: int) -> Iterator[list[str]]:
+    """So many turns that have begun, for the block; how they went stands in the list at its end."""
+    outcomes: list[str] = []
+    begun = [threading.Event() for _ in range(count)]
+    threads = [
+        threading.Thread(target=lambda one=one: outcomes.append(one_turn(gateway, model, one)), daemon=True)
+        for one in begun
+    ]
+    for thread in threads:
+        thread.start()
+    assert all(one.wait(PATIENCE_SECONDS) for one in begun)
+    yield outcomes
+    for thread in threads:
+        thread.join(PATIENCE_SECONDS)
+
+
+def test_a_rolling_restart_under_load_cuts_nothing_and_refuses_nobody(tmp_path: Path) -> None:
+    """And then SIGTERM to the supervisor lets what runs end by itself."""
+    with two_workers(tmp_path) as gateway:
+        old = {worker["pid"] for worker in gateway.workers()}
+        with running_turns(gateway, "long", LONG_CLIENTS) as long, Load(gateway) as load:
+            said = gateway.ask("restart")
+        assert said == "all 2 workers are replaced\n"
+        assert long == ["completed"] * LONG_CLIENTS
+        assert set(load.outcomes) == {"completed"}, load.outcomes
+        new = {worker["pid"] for worker in gateway.workers()}
+        assert (len(new), old & new) == (2, set())
+        with running_turns(gateway, "short", 1) as last:
+            gateway.process.signal(signal.SIGTERM)
+        assert last == ["completed"]
+        assert gateway.process.wait() == 0, gateway.process.output
+        assert one_turn(gateway, "short") == "refused"
+        assert '"cut_short"' not in gateway.process.output
+        assert not Path(gateway.control).exists()
+
+
+def test_a_worker_that_is_killed_comes_back_and_its_sibling_serves_on(tmp_path: Path) -> None:
+    """And workers whose supervisor is killed drain, and end."""
+    with two_workers(tmp_path) as gateway:
+        victim, sibling = (worker["pid"] for worker in gateway.workers())
+        gateway.process.signal(signal.SIGHUP)
+        gateway.process.wait_for('(?s)"reload_not_supported".*"reload_not_supported"')
+        os.kill(victim, signal.SIGKILL)
+        workers = gateway.wait_for_workers({victim})
+        assert [worker["pid"] for worker in workers if worker["restarts"] == 0] == [sibling]
+        assert one_turn(gateway, "short") == "completed"
+        url = f"{gateway.url.replace('http', 'ws', 1)}/v1/responses"
+        with connect(url, additional_headers=HEADERS) as idle:
+            gateway.process.signal(signal.SIGKILL)
+            with pytest.raises(ConnectionClosed):
+                idle.recv(PATIENCE_SECONDS)
+            assert idle.close_code == 1012
+        assert gateway.process.wait() == -signal.SIGKILL
+        gateway.process.wait_for('(?s)"event": "stopped".*"event": "stopped"')
+
+
+def test_a_second_signal_cuts_what_runs_in_every_worker_and_records_it(tmp_path: Path) -> None:
+    """Ctrl-C twice."""
+    with two_workers(tmp_path) as gateway:
+        with running_turns(gateway, "long", LONG_CLIENTS) as long:
+            gateway.process.signal(signal.SIGINT)
+            gateway.process.wait_for('(?s)"draining", "worker".*"draining", "worker"')
+            gateway.process.signal(signal.SIGINT)
+        assert gateway.process.wait() == 1, gateway.process.output
+        assert all(outcome.startswith("cut: ") for outcome in long), long
+        assert gateway.process.output.count('"event": "turn"') == LONG_CLIENTS
+        assert '"event": "cut_short"' in gateway.process.output
+
+
+def test_a_place_is_only_a_supervisors_to_give(tmp_path: Path) -> None:
+    result = CliRunner().invoke(command_line, ["serve", "--config", str(tmp_path / "none"), "--place", "first"])
+    assert result.exit_code == 2
+    assert "is a supervisor's to give: use --workers" in result.stderr
+
+
+def test_balances_in_memory_are_refused_with_more_than_one_worker(tmp_path: Path) -> None:
+    """C6."""
+    file = write_configuration(tmp_path, {"m-1": "http://u.test/v1", "m-2": "http://u.test/v1"}, ["m"])
+    paid = file.read_text().replace('"unlimited"', '"5"').replace('"free"', '{ input = "1", output = "2" }', 1)
+    file.write_text(paid)
+    refused = run(sys.executable, "-m", "gateway", "serve", "--config", str(file), "--port", "0", "--workers", "3")
+    assert refused.returncode == 2
+    assert [line.split(":")[0] for line in refused.stderr.splitlines()] == ["accounts.main.balance", "routes.m-1.price"]
+    assert "kept in memory, by each of 3 workers for itself" in refused.stderr
+    assert "run one worker (leave --workers out)" in refused.stderr

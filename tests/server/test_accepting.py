@@ -1,0 +1,94 @@
+"""The two steps of the way down: first no new connections, then the end of those that are open."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import trio
+from hypercorn import Config
+
+from gateway.server.accepting import WayDown, accept_connections
+from gateway.server.serve import listen
+from support.virtual import virtual_run
+
+pytestmark = pytest.mark.trio(run=virtual_run)
+
+GET = b"GET / HTTP/1.1\r\nhost: gateway.test\r\n\r\n"
+
+
+@dataclass
+class Door:
+    """An app that answers at once, and its way down."""
+
+    port: int
+    way_down: WayDown
+
+    async def open(self) -> trio.SocketStream:
+        return await trio.open_tcp_stream("127.0.0.1", self.port)
+
+
+async def hello(scope: Any, receive: Any, send: Any) -> None:
+    if scope["type"] == "lifespan":
+        await receive()
+        await send({"type": "lifespan.startup.complete"})
+        await receive()
+        await send({"type": "lifespan.shutdown.complete"})
+        return
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"5")]})
+    await send({"type": "http.response.body", "body": b"hello"})
+
+
+@asynccontextmanager
+async def open_door() -> AsyncIterator[Door]:
+    """For the block, which is to take both steps."""
+    listeners = await listen("127.0.0.1", 0)
+    door = Door(listeners[0].socket.getsockname()[1], WayDown())
+    opened = trio.Event()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(accept_connections, hello, Config(), listeners, None, door.way_down, opened.set)
+        await opened.wait()
+        yield door
+
+
+async def get(stream: trio.SocketStream) -> bytes:
+    await stream.send_all(GET)
+    answer = b""
+    while not answer.endswith(b"hello"):
+        answer += await stream.receive_some()
+    return answer.lower()
+
+
+async def test_the_first_step_refuses_new_connections_and_serves_the_open_ones() -> None:
+    async with open_door() as door, await door.open() as used, await door.open() as unused:
+        assert b"connection: close" not in await get(used)
+        door.way_down.close()
+        await trio.testing.wait_all_tasks_blocked()
+        with pytest.raises(OSError, match="all attempts to connect"):
+            await door.open()
+        await trio.sleep(3)
+        for stream in (used, unused):
+            assert b"connection: close" in await get(stream)
+            assert await stream.receive_some() == b""
+        door.way_down.end()
+
+
+async def test_the_second_step_closes_what_idles() -> None:
+    async with open_door() as door, await door.open() as idle:
+        await get(idle)
+        door.way_down.close()
+        with trio.move_on_after(3):
+            await idle.receive_some()
+        assert trio.current_time() == 3
+        door.way_down.end()
+        assert await idle.receive_some() == b""
+        assert trio.current_time() == 3
+
+
+async def test_the_second_step_alone_takes_both() -> None:
+    async with open_door() as door, await door.open() as idle:
+        door.way_down.end()
+        assert await idle.receive_some() == b""
+        with pytest.raises(OSError, match="all attempts to connect"):
+            await door.open()
