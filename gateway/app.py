@@ -10,16 +10,18 @@ import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Final
 
 import httpx2
+import structlog
 import trio
 from quart import Response
 from quart_trio import QuartTrio
-from werkzeug.exceptions import HTTPException, RequestEntityTooLarge
+from werkzeug.exceptions import HTTPException, MethodNotAllowed, RequestEntityTooLarge
 
 from gateway.config import Config, load
 from gateway.core.failures import Refusal
-from gateway.core.messages import AttemptStarted
+from gateway.core.messages import AttemptStarted, Door
 from gateway.core.money import Basis, ChargePolicy, PartTokens
 from gateway.core.request import StatePolicy
 from gateway.core.rules import TurnRules
@@ -29,18 +31,28 @@ from gateway.downstream.health import HealthDoor
 from gateway.downstream.http import HTTPDoor, HTTPSettings, refuse
 from gateway.downstream.websocket import WebSocketDoor, WebSocketSettings
 from gateway.ledger.memory import MemoryLedger
-from gateway.ports import Ledger, Model, Records, Route
+from gateway.metrics import PrometheusMeter
+from gateway.ports import Ledger, Meter, Model, Records, Route
 from gateway.records.memory import MemoryRecords
+from gateway.server import hardened
+from gateway.server.admin import AdminApp, probe_loop, serve_admin, worker_port
 from gateway.server.deferred import DeferredApp
 from gateway.server.logs import configure_logs
 from gateway.turn.books import BookKeeping
 from gateway.turn.engine import Engine
 from gateway.turn.house import StandingHouse
+from gateway.turn.places import BoundedPlaces
 from gateway.turn.selection import Selection
 from gateway.upstream.sse import SSESettings, SSEUpstream
 
+logger = structlog.get_logger("gateway.app")
+
 BODY_SECONDS_MAX = 600
 """How long a request body may take to arrive: 32 MiB over a slow line."""
+
+
+WORKER: Final = "GATEWAY_WORKER"
+"""The environment's name for which worker of a supervisor this is, from 0 on: each has a metrics port of its own."""
 
 
 def new_request_id() -> str:
@@ -66,6 +78,9 @@ class Gateway:
     def __init__(self, config: Config, parts: Parts | None = None) -> None:
         parts = parts or Parts()
         self.config = config
+        self.worker = int(os.environ.get(WORKER) or 0)
+        self.meter = PrometheusMeter(str(self.worker))
+        self.places = _places(config)
         self.house = parts.house or StandingHouse()
         self.ledger = parts.ledger or MemoryLedger(
             {name: account.balance_nanodollars for name, account in config.accounts.items()}
@@ -74,10 +89,11 @@ class Gateway:
         self._upstreams = {name: _upstream(config, name, parts.transports.get(name)) for name in config.routes}
         self.engine = Engine(
             Selection(_models(config, self._upstreams), self.house),
-            BookKeeping(self.ledger, self.records, _charge_policy(config), _part_tokens(config)),
+            BookKeeping(self.ledger, self.records, _charge_policy(config), _part_tokens(config), self.meter),
             parts.rules or _rules(config),
             config.server.write_timeout,
         )
+        self._services = trio.CancelScope()
         self.app = self._app(parts.new_request_id)
 
     def __repr__(self) -> str:
@@ -89,7 +105,8 @@ class Gateway:
         self.engine.drain(trio.current_time() + self.config.server.drain_timeout)
 
     async def aclose(self) -> None:
-        """Close what is pooled."""
+        """Close what is pooled, and the admin listener."""
+        self._services.cancel()
         for upstream in self._upstreams.values():
             await upstream.aclose()
 
@@ -100,27 +117,59 @@ class Gateway:
         app.config["MAX_CONTENT_LENGTH"] = self.config.limits.body_bytes_max
         app.config["BODY_TIMEOUT"] = BODY_SECONDS_MAX
         app.config["RESPONSE_TIMEOUT"] = None
-        keys = Keys(self.config.keys)
-        HTTPDoor(self.engine, keys, _http_settings(self.config), new_request_id).open(app)
-        WebSocketDoor(self.engine, keys, _websocket_settings(self.config), self.house, new_request_id).open(app)
+        self._open_doors(app, new_request_id)
         HealthDoor(self.house).open(app)
-        _open_error_pages(app, new_request_id)
+        _open_error_pages(app, new_request_id, self.meter)
+        app.before_serving(self._start_services)
         app.after_serving(self.aclose)
         return app
 
+    def _open_doors(self, app: QuartTrio, new_request_id: Callable[[], str]) -> None:
+        config, keys = self.config, Keys(self.config.keys)
+        http = HTTPDoor(self.engine, keys, _http_settings(config), new_request_id, self.places, self.meter)
+        websocket = WebSocketDoor(
+            self.engine, keys, _websocket_settings(config), self.house, new_request_id, self.places, self.meter
+        )
+        http.open(app)
+        websocket.open(app)
+        places, watch = self.places, self.meter.watch
+        watch("open_turns", "Turns that hold a place.", lambda: places.open_turns)
+        watch("open_connections", "Requests and WebSockets that hold a place.", lambda: places.open_connections)
+        watch("open_websockets", "WebSocket connections.", lambda: places.open_websockets)
+        watch("waiting_creates", "Creates that wait on a WebSocket.", lambda: websocket.waiting_creates)
+        watch("draining", "1 while the gateway drains.", lambda: self.house.is_draining())
 
-def _open_error_pages(app: QuartTrio, new_request_id: Callable[[], str]) -> None:
+    async def _start_services(self) -> None:  # noqa: ASYNC124 - a plain one would run in a thread
+        """What lives beside the app for as long as it is served."""
+        if self.config.server.metrics_port is not None:
+            self.app.nursery.start_soon(self._serve_admin, self.config.server.metrics_port)
+
+    async def _serve_admin(self, port: int) -> None:
+        admin = AdminApp(self.meter.exposition, lambda: not self.house.is_draining())
+        with self._services:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(probe_loop, self.meter.loop_lagged)
+                nursery.start_soon(serve_admin, admin, self.config.server.metrics_host, worker_port(port, self.worker))
+
+
+def _open_error_pages(app: QuartTrio, new_request_id: Callable[[], str], meter: Meter) -> None:
     """Whatever goes wrong outside a turn is answered as JSON too."""
+
+    def refused(refusal: Refusal) -> Response:
+        meter.refused(Door.HTTP, refusal.code)
+        return refuse(refusal, new_request_id())
 
     async def http_error(error: HTTPException) -> Response:  # noqa: ASYNC124 - a plain one would run in a thread
         if isinstance(error, RequestEntityTooLarge):
-            return refuse(Refusal("payload_too_large", "the body is larger than is accepted here"), new_request_id())
-        response = refuse(Refusal("invalid_request", error.name), new_request_id())
+            return refused(Refusal("payload_too_large", "the body is larger than is accepted here"))
+        response = refused(Refusal("invalid_request", error.name))
         response.status_code = error.code or 500
+        if isinstance(error, MethodNotAllowed) and error.valid_methods:
+            response.headers["allow"] = ", ".join(sorted(error.valid_methods))
         return response
 
     async def bug(_error: Exception) -> Response:  # noqa: ASYNC124 - as above
-        return refuse(Refusal("internal_error", "the gateway failed; the failure is logged"), new_request_id())
+        return refused(Refusal("internal_error", "the gateway failed; the failure is logged"))
 
     app.register_error_handler(HTTPException, http_error)
     app.register_error_handler(Exception, bug)
@@ -185,7 +234,7 @@ def _state_policy(config: Config) -> StatePolicy:
 
 def _http_settings(config: Config) -> HTTPSettings:
     server = config.server
-    return HTTPSettings(_state_policy(config), server.start == "early", server.start_latest)
+    return HTTPSettings(_state_policy(config), server.start == "early", server.start_latest, server.trusted_hops)
 
 
 def _websocket_settings(config: Config) -> WebSocketSettings:
@@ -196,13 +245,26 @@ def _websocket_settings(config: Config) -> WebSocketSettings:
         message_bytes_max=config.limits.body_bytes_max,
         waiting_creates_max=config.limits.waiting_creates_max,
         waiting_bytes_max=config.limits.waiting_bytes_max,
+        trusted_hops=config.server.trusted_hops,
+    )
+
+
+def _places(config: Config) -> BoundedPlaces:
+    bounds = config.limits
+    return BoundedPlaces(
+        connections_max=bounds.connections_max,
+        connections_per_key_max=bounds.connections_per_key_max,
+        turns_max=bounds.turns_max,
+        turns_per_key_max=bounds.turns_per_key_max,
     )
 
 
 def _configured() -> QuartTrio:
-    """The app that the environment's GATEWAY_CONFIG describes."""
+    """The app that the environment's GATEWAY_CONFIG describes, for a Hypercorn that is hardened as it starts it."""
     config = load(Path(os.environ.get("GATEWAY_CONFIG", "gateway.toml")), os.environ)
     configure_logs(config.server.log_format, config.server.log_level)
+    hardened.install()
+    logger.warning("not_for_production", fix="use `gateway serve`; hypercorn cuts running turns when it is stopped")
     return Gateway(config).app
 
 

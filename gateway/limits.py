@@ -49,6 +49,20 @@ STREAM_ID_CHARACTERS_MAX: Final = 256
 ERROR_BODY_BYTES_MAX: Final = MIB
 """An upstream's error body is kept whole up to here, to be delivered unchanged; beyond it, it is no error object."""
 
+# --- how many at once (per process: a gateway of N workers takes N times as many) -------------------------------
+CONNECTIONS_MAX: Final = 8192
+"""Requests and WebSockets served at once. Each costs two descriptors and some 25 KB; deploy/systemd grants 65,536
+descriptors."""
+CONNECTIONS_PER_KEY_MAX: Final = 4096
+"""WebSockets of one key: half, so that no key can keep all others out."""
+TURNS_MAX: Final = 8192
+"""Turns that run at once, and on HTTP those whose body still arrives: above what one core paces (about 1,100 streams at
+50 events a second) and what it holds silent."""
+TURNS_PER_KEY_MAX: Final = 4096
+"""Turns of one key: half, as above."""
+TRUSTED_HOPS_MAX: Final = 16
+"""Proxies in front of the gateway that add to `x-forwarded-for`; a longer chain is a mistake in the configuration."""
+
 # --- the gateway's own waits and bursts -------------------------------------------------------------------------
 CLOSE_BOOKS_SECONDS_MAX: Final = 5.0
 """T10: money and record of an ended turn, shielded from cancellation."""
@@ -63,3 +77,11 @@ INSTANT_PASSES: Final = 4
 and the watcher's) before something irrevocable is done: the outcome is the same under every task order."""
 BATCH_EVENTS_MAX: Final = 512
 """Events handed on at once: one read of 64 KiB holds about 300 deltas; a larger run yields to other turns between."""
+
+# --- the admin listener -----------------------------------------------------------------------------------------
+ADMIN_BODY_BYTES_MAX: Final = 1024
+"""What `POST /log-level` may send: the name of a level."""
+ADMIN_RETRY_SECONDS: Final = 1.0
+"""How often a taken metrics port is asked for again: during a rolling restart the old worker still has it."""
+LOOP_LAG_PROBE_SECONDS: Final = 0.25
+"""How often the event loop's lag is measured: four wake-ups a second cost nothing, and a stall of a second is seen."""

@@ -7,6 +7,7 @@ is one module that passes its suite, and one line in `app.py`.
 from __future__ import annotations
 
 import math
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -60,6 +61,7 @@ class Order:
     replay_is_disabled: bool = False
     connection_limit_at: float = math.inf
     cut_at: float = math.inf
+    client_address: str | None = None
 
 
 class Turns(Protocol):
@@ -68,6 +70,30 @@ class Turns(Protocol):
     async def run_turn(self, order: Order, client: Downstream) -> None:
         """One turn, from reservation to last frame. Raises Refusal if it may not begin: then nothing was written."""
         ...
+
+
+class Places(Protocol):
+    """How many may be here at once; `key` is a key's name. A place is held for as long as its context lasts."""
+
+    def connection(self, key: str, *, lasts: bool) -> AbstractContextManager[None]:
+        """A request or, if it `lasts`, a WebSocket. Raises Refusal `too_many_turns`, and then holds nothing."""
+        ...
+
+    def turn(self, key: str) -> AbstractContextManager[None]:
+        """A turn. Raises Refusal `too_many_turns`, and then holds nothing."""
+        ...
+
+
+class NoBounds:
+    """Room for everybody (Places)."""
+
+    def connection(self, key: str, *, lasts: bool) -> AbstractContextManager[None]:
+        """Always."""
+        return nullcontext()
+
+    def turn(self, key: str) -> AbstractContextManager[None]:
+        """Always."""
+        return nullcontext()
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,6 +198,7 @@ class TurnOpening:
     reserved_nanodollars: int
     opened_at: float
     client_retry_count: str | None = None
+    client_address: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,3 +244,45 @@ class Records(Protocol):
     async def close_turn(self, closing: TurnClosing) -> None:
         """Whatever ended it."""
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class TurnMeasures:
+    """A turn that is over, for the metrics: durations are seconds, None where the turn did not get so far."""
+
+    door: Door
+    outcome: str
+    reason: str | None
+    seconds: float
+    hold_seconds: float | None
+    first_output_seconds: float | None
+    nanodollars: int | None
+
+
+class Meter(Protocol):
+    """What is counted. Each method is called once for what it counts, none for an event; none waits or raises."""
+
+    def refused(self, door: Door, code: str) -> None:
+        """A request became no turn."""
+        ...
+
+    def attempt_ended(self, route: str, report: AttemptReport) -> None:
+        """Whatever ended it, also one that is replayed."""
+        ...
+
+    def turn_ended(self, measures: TurnMeasures) -> None:
+        """Whatever ended it."""
+        ...
+
+
+class NoMeter:
+    """Counts nothing (Meter)."""
+
+    def refused(self, door: Door, code: str) -> None:
+        """Nothing."""
+
+    def attempt_ended(self, route: str, report: AttemptReport) -> None:
+        """Nothing."""
+
+    def turn_ended(self, measures: TurnMeasures) -> None:
+        """Nothing."""

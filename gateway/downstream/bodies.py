@@ -48,6 +48,12 @@ def _model(body: RequestBody) -> str:
     return model
 
 
+def refuse_warm_up(body: RequestBody) -> None:
+    """`generate: false` must cost nothing and be remembered (W9): raises Refusal `unsupported_parameter`."""
+    if body.get("generate") is False:
+        raise Refusal("unsupported_parameter", "'generate': false is not supported here", param="generate")
+
+
 def refuse_background(body: RequestBody) -> None:
     """Background responses need an origin and a later settlement: raises Refusal `unsupported_parameter`."""
     if body.get("background") not in (None, False):

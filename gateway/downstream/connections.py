@@ -8,7 +8,8 @@ disconnect too. A turn wants to know instead: it has an upstream to close and bo
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable
-from typing import Any, cast
+from contextlib import ExitStack
+from typing import Any, Final, cast
 
 import trio
 from hypercorn.typing import ASGIReceiveCallable, ASGISendCallable, WebsocketScope
@@ -19,6 +20,9 @@ from quart_trio.wrappers import TrioResponse
 
 Send = Callable[[dict[str, Any]], Awaitable[None]]
 RawHeaders = Iterable[tuple[str, str]]
+
+HELD: Final = "gateway.held"
+"""The name under which a request's scope carries what it holds."""
 
 
 class Departure:
@@ -85,9 +89,11 @@ class HTTPConnection(TrioASGIHTTPConnection):
     _is_answering = False
 
     async def __call__(self, receive: ASGIReceiveCallable, send: ASGISendCallable) -> None:
-        """Serve it."""
+        """Serve it. What it holds is given back at the end, whether or not its handler came to its answer."""
         self._departure = Departure()
-        await super().__call__(receive, send)
+        with ExitStack() as held:
+            cast(dict[str, Any], self.scope)[HELD] = held
+            await super().__call__(receive, send)
 
     async def handle_messages(  # type: ignore[override]  # as Quart-Trio itself overrides it
         self, nursery: trio.Nursery, request: Request, receive: ASGIReceiveCallable
@@ -113,6 +119,11 @@ class HTTPConnection(TrioASGIHTTPConnection):
             await response.run(Wire(cast(Send, send), self._departure))
         else:
             await super()._send_response(send, response)
+
+
+def held_by(request: Request) -> ExitStack:
+    """What a request holds until it was answered, or was given up."""
+    return cast(ExitStack, cast(dict[str, Any], request.scope)[HELD])
 
 
 class WebSocketConnection(TrioASGIWebsocketConnection):

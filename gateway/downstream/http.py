@@ -19,12 +19,13 @@ from gateway import limits
 from gateway.core.failures import Failure, Refusal, UpstreamAnswer
 from gateway.core.messages import Deliver, DeliverFailure, Door, Head, Headers
 from gateway.core.request import RequestBody, StatePolicy
+from gateway.downstream.addresses import client_address
 from gateway.downstream.auth import Keys
-from gateway.downstream.bodies import read_body, refuse_background, turn_request
-from gateway.downstream.connections import TurnResponse, Wire
+from gateway.downstream.bodies import read_body, refuse_background, refuse_warm_up, turn_request
+from gateway.downstream.connections import TurnResponse, Wire, held_by
 from gateway.downstream.errors import failure_body, refusal_body, sse_failure
 from gateway.downstream.headers import headers_down, retry_after
-from gateway.ports import Order, Turns
+from gateway.ports import Meter, NoBounds, NoMeter, Order, Places, Turns
 
 KEEPALIVE: Final = b": keepalive\n\n"
 EVENT_STREAM: Final[Headers] = (
@@ -43,12 +44,23 @@ class HTTPSettings:
     policy: StatePolicy = field(default_factory=StatePolicy)
     starts_early: bool = False
     start_latest_seconds: float = limits.START_LATEST_SECONDS
+    trusted_hops: int = 0
 
 
 class HTTPDoor:
     """`POST /v1/responses`."""
 
-    def __init__(self, turns: Turns, keys: Keys, settings: HTTPSettings, new_request_id: Callable[[], str]) -> None:
+    def __init__(
+        self,
+        turns: Turns,
+        keys: Keys,
+        settings: HTTPSettings,
+        new_request_id: Callable[[], str],
+        places: Places | None = None,
+        meter: Meter | None = None,
+    ) -> None:
+        self._places = places or NoBounds()
+        self._meter = meter or NoMeter()
         self._turns = turns
         self._keys = keys
         self._settings = settings
@@ -63,14 +75,10 @@ class HTTPDoor:
         """One turn."""
         request_id = self._new_request_id()
         try:
-            key = self._keys.admit(request.headers.get("authorization"))
-            _refuse_encoding(request.headers.get("content-encoding"))
-            body = read_body(await request.get_data(True, False, False))
-            _require_stream(body)
-            wanted = turn_request(body, request.headers.items(), self._settings.policy)
+            order = await self._order(request_id)
         except Refusal as refusal:
+            self._meter.refused(Door.HTTP, refusal.code)
             return refuse(refusal, request_id)
-        order = Order(request_id, key.account, wanted, replay_is_disabled=key.replay_never)
         read_at = trio.current_time()
 
         async def run(wire: Wire) -> None:
@@ -78,9 +86,27 @@ class HTTPDoor:
             try:
                 await self._turns.run_turn(order, client)
             except Refusal as refusal:
+                self._meter.refused(Door.HTTP, refusal.code)
                 await client.refuse(refusal)
 
         return TurnResponse(run)
+
+    async def _order(self, request_id: str) -> Order:
+        """A request's turn. Its places are taken before its body is read, so that bodies are bounded by them, too."""
+        key = self._keys.admit(request.headers.get("authorization"))
+        _refuse_encoding(request.headers.get("content-encoding"))
+        held = held_by(request)
+        held.enter_context(self._places.connection(key.name, lasts=False))
+        held.enter_context(self._places.turn(key.name))
+        body = read_body(await request.get_data(True, False, False))
+        _require_stream(body)
+        return Order(
+            turn_id=request_id,
+            account=key.account,
+            request=turn_request(body, request.headers.items(), self._settings.policy),
+            replay_is_disabled=key.replay_never,
+            client_address=client_address(request, self._settings.trusted_hops),
+        )
 
     async def upgrade_required(self) -> Response:
         """H8: agents fall back to HTTP at once on 426, and on nothing else."""
@@ -117,6 +143,7 @@ def _refuse_encoding(encoding: str | None) -> None:
 
 def _require_stream(body: RequestBody) -> None:
     refuse_background(body)
+    refuse_warm_up(body)
     stream: Any = body.get("stream")
     if stream is not None and not isinstance(stream, bool):
         raise Refusal("invalid_request", "'stream' must be true or false", param="stream")

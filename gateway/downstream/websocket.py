@@ -11,7 +11,8 @@ is answered, and the connection closes (W6, T7).
 from __future__ import annotations
 
 import math
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Final, cast
 
@@ -21,17 +22,19 @@ from quart import Response, Websocket, websocket
 from quart_trio import QuartTrio
 
 from gateway import limits
+from gateway.config import Key
 from gateway.core.events import insert_members
 from gateway.core.failures import PUBLIC_CODES, Refusal
 from gateway.core.messages import Deliver, DeliverFailure, Door
 from gateway.core.request import StatePolicy
 from gateway.core.rules import CONNECTION_LIMIT
+from gateway.downstream.addresses import client_address
 from gateway.downstream.auth import Keys
 from gateway.downstream.bodies import turn_request
 from gateway.downstream.connections import Departure
 from gateway.downstream.errors import refusal_body, to_json, websocket_event, websocket_failure, websocket_refusal
 from gateway.downstream.frames import Create, Frame, Line, Refused, Steer, echo, read_frame
-from gateway.ports import Draining, Order, Turns
+from gateway.ports import Draining, Meter, NoBounds, NoMeter, Order, Places, Turns
 
 logger = structlog.get_logger("gateway.websocket")
 
@@ -54,6 +57,18 @@ class WebSocketSettings:
     message_bytes_max: int = limits.BODY_BYTES_MAX
     waiting_creates_max: int = limits.WAITING_CREATES_MAX
     waiting_bytes_max: int = limits.WAITING_BYTES_MAX
+    trusted_hops: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Neighbours:
+    """Whom the door's connections turn to."""
+
+    turns: Turns
+    keys: Keys
+    draining: Draining
+    places: Places
+    meter: Meter
 
 
 class WebSocketDoor:
@@ -66,12 +81,18 @@ class WebSocketDoor:
         settings: WebSocketSettings,
         draining: Draining,
         new_request_id: Callable[[], str],
+        places: Places | None = None,
+        meter: Meter | None = None,
     ) -> None:
-        self._turns = turns
-        self._keys = keys
+        self._neighbours = Neighbours(turns, keys, draining, places or NoBounds(), meter or NoMeter())
         self._settings = settings
-        self._draining = draining
         self._new_request_id = new_request_id
+        self._connections: set[Connection] = set()
+
+    @property
+    def waiting_creates(self) -> int:
+        """How many creates wait in line, on all connections."""
+        return sum(connection.waiting_creates for connection in self._connections)
 
     def open(self, app: QuartTrio) -> None:
         """Put the door into the app."""
@@ -81,22 +102,32 @@ class WebSocketDoor:
         """One connection. A bad key or a gateway that drains refuses before the upgrade (W1)."""
         request_id = self._new_request_id()
         socket = cast(Websocket, websocket._get_current_object())  # type: ignore[attr-defined]  # behind the proxy
-        try:
-            self._admit(socket)
-        except Refusal as refusal:
-            return _refuse_upgrade(refusal, request_id)
+        with ExitStack() as held:
+            try:
+                self._admit(socket, held)
+            except Refusal as refusal:
+                self._neighbours.meter.refused(Door.WEBSOCKET, refusal.code)
+                return _refuse_upgrade(refusal, request_id)
+            await self._serve_accepted(socket, request_id)
+        return None
+
+    def _admit(self, socket: Websocket, held: ExitStack) -> None:
+        key = self._neighbours.keys.admit(socket.headers.get("authorization"))
+        if self._neighbours.draining.is_draining():
+            raise Refusal("server_draining", "the gateway is shutting down")
+        held.enter_context(self._neighbours.places.connection(key.name, lasts=True))
+
+    async def _serve_accepted(self, socket: Websocket, request_id: str) -> None:
         await socket.accept(
             headers={"x-request-id": request_id, MESSAGE_BYTES_HEADER: str(self._settings.message_bytes_max)},
             subprotocol=next(iter(socket.requested_subprotocols), None),
         )
-        connection = Connection(socket, request_id, self._turns, self._keys, self._settings, self._draining)
-        await connection.serve()
-        return None
-
-    def _admit(self, socket: Websocket) -> None:
-        self._keys.admit(socket.headers.get("authorization"))
-        if self._draining.is_draining():
-            raise Refusal("server_draining", "the gateway is shutting down")
+        connection = Connection(socket, request_id, self._settings, self._neighbours)
+        self._connections.add(connection)
+        try:
+            await connection.serve()
+        finally:
+            self._connections.discard(connection)
 
 
 def _refuse_upgrade(refusal: Refusal, request_id: str) -> Response:
@@ -110,21 +141,16 @@ def _refuse_upgrade(refusal: Refusal, request_id: str) -> Response:
 class Connection:
     """One accepted WebSocket."""
 
-    def __init__(
-        self,
-        socket: Websocket,
-        request_id: str,
-        turns: Turns,
-        keys: Keys,
-        settings: WebSocketSettings,
-        draining: Draining,
-    ) -> None:
+    def __init__(self, socket: Websocket, request_id: str, settings: WebSocketSettings, neighbours: Neighbours) -> None:
         self._socket = socket
         self._request_id = request_id
-        self._turns = turns
-        self._keys = keys
         self._settings = settings
-        self._draining = draining
+        self._turns = neighbours.turns
+        self._keys = neighbours.keys
+        self._draining = neighbours.draining
+        self._places = neighbours.places
+        self._meter = neighbours.meter
+        self._client_address = client_address(socket, settings.trusted_hops)
         self._limit_at = trio.current_time() + settings.connection_seconds
         self._departure = Departure()
         self._line = Line(settings.waiting_creates_max, settings.waiting_bytes_max)
@@ -136,6 +162,11 @@ class Connection:
 
     def __repr__(self) -> str:
         return f"<Connection {self._request_id}, {self._turns_begun} turns, {self._line}>"
+
+    @property
+    def waiting_creates(self) -> int:
+        """How many creates wait in its line."""
+        return len(self._line) - self._line.unanswered
 
     async def serve(self) -> None:
         """The connection's life."""
@@ -153,16 +184,24 @@ class Connection:
 
     async def _read_frames(self) -> None:
         """Read for the connection's whole life: so pings, closes and departures are seen at once (W7, H7)."""
-        while True:
-            try:
-                message = await self._socket.receive()
-            except trio.EndOfChannel:
-                break
+        while (message := await self._receive()) is not None:
+            if self._is_closed:
+                continue  # still read, so that no queue fills behind a close
             self._line.join(read_frame(message, self._settings.message_bytes_max), turn_runs=self._turn_runs)
             self._news.set()
             if self._line.unanswered > limits.UNANSWERED_REFUSALS_MAX:
                 await self._close(CLOSE_FLOOD, "too many frames that are no requests")
-                break
+                self._leave()
+        self._leave()
+
+    async def _receive(self) -> str | bytes | None:
+        """A message; None once the client has left."""
+        try:
+            return await self._socket.receive()
+        except trio.EndOfChannel:
+            return None
+
+    def _leave(self) -> None:
         self._departure.tell()
         self._news.set()
 
@@ -193,7 +232,7 @@ class Connection:
         if isinstance(frame, Create):
             await self._create(frame)
         elif isinstance(frame, Refused):
-            await self._send(websocket_refusal(frame.refusal, self._request_id, frame.echo))
+            await self._refuse(frame.refusal, self._request_id, frame.echo)
             if frame.refusal.code == "payload_too_large":
                 await self._close(CLOSE_TOO_LARGE, "message too big")
         else:
@@ -205,18 +244,19 @@ class Connection:
         client = WebSocketClient(self._send, self._departure, turn_id, frame.stream_id)
         self._turn_runs = True
         try:
-            await self._turns.run_turn(self._order(frame, turn_id), client)
+            key = self._keys.admit(self._socket.headers.get("authorization"))
+            with self._places.turn(key.name):
+                await self._turns.run_turn(self._order(frame, turn_id, key), client)
         except Refusal as refusal:
-            await self._send(websocket_refusal(refusal, turn_id, echo(frame.body)))
+            await self._refuse(refusal, turn_id, echo(frame.body))
         finally:
             self._turn_runs = False
             self._limit_was_told = client.failure_code == CONNECTION_LIMIT.code
         if client.is_cut_off:
             await self._close(CLOSE_STALLED, "the client did not read")
 
-    def _order(self, frame: Create, turn_id: str) -> Order:
-        """W4: the key is read anew for each create."""
-        key = self._keys.admit(self._socket.headers.get("authorization"))
+    def _order(self, frame: Create, turn_id: str, key: Key) -> Order:
+        """W4: the key was read anew for this create."""
         return Order(
             turn_id=turn_id,
             account=key.account,
@@ -224,6 +264,7 @@ class Connection:
             replay_is_disabled=key.replay_never,
             connection_limit_at=self._limit_at,
             cut_at=self._limit_at + self._settings.grace_seconds,
+            client_address=self._client_address,
         )
 
     # --- ending -------------------------------------------------------------------------------------------------
@@ -249,10 +290,14 @@ class Connection:
             frame = self._line.next()
             if isinstance(frame, Create):
                 any_create = True
-                await self._send(websocket_refusal(refusal, self._request_id, echo(frame.body)))
+                await self._refuse(refusal, self._request_id, echo(frame.body))
             else:
                 await self._answer(frame)
         return any_create
+
+    async def _refuse(self, refusal: Refusal, request_id: str, echoed: Mapping[str, str]) -> None:
+        self._meter.refused(Door.WEBSOCKET, refusal.code)
+        await self._send(websocket_refusal(refusal, request_id, echoed))
 
     async def _send(self, data: bytes) -> None:
         """One text frame, none behind a close. Hypercorn's send to a closed socket neither raises nor yields: so yield

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
@@ -23,8 +23,21 @@ from gateway.core.money import (
     reservation_nanodollars,
     resolve,
 )
-from gateway.core.request import TurnRequest, measure_input
-from gateway.ports import AttemptClosing, Ledger, LedgerUnavailable, Model, Records, Route, TurnClosing, TurnOpening
+from gateway.core.request import measure_input
+from gateway.ports import (
+    AttemptClosing,
+    Ledger,
+    LedgerUnavailable,
+    Meter,
+    Model,
+    NoMeter,
+    Order,
+    Records,
+    Route,
+    TurnClosing,
+    TurnMeasures,
+    TurnOpening,
+)
 
 logger = structlog.get_logger("gateway.turn")
 
@@ -38,12 +51,13 @@ Step = Callable[[], Awaitable[object]]
 
 @dataclass(frozen=True, slots=True)
 class BookKeeping:
-    """Where books are kept, and by which policy."""
+    """Where books are kept, by which policy, and who counts."""
 
     ledger: Ledger
     records: Records
     policy: ChargePolicy
     parts: PartTokens
+    meter: Meter = field(default_factory=NoMeter)
 
 
 class Books:
@@ -116,7 +130,7 @@ class Books:
 
     async def close_discarded(self, number: int, report: AttemptReport, upstream_request_id: str | None) -> None:
         """A replayed attempt: it costs the client nothing; the house bears what it metered (B2)."""
-        self._reports[number] = report
+        self._note(number, report)
         await self._carry_out(partial(self._close_attempt, number, report, upstream_request_id, house_pays=True))
 
     async def close(self, finish: Finish, upstream_request_id: str | None) -> None:
@@ -130,11 +144,16 @@ class Books:
         report = self._last_report(finish)
         if report is not None:
             number, house_pays = self.take_attempt(), resolution.nanodollars is None
-            self._reports[number] = report
+            self._note(number, report)
             close = partial(self._close_attempt, number, report, upstream_request_id, house_pays=house_pays)
             steps.append(close)
         await self._carry_out(*steps)
+        self._keeping.meter.turn_ended(self._measures(closing, finish))
         self._log(closing, finish)
+
+    def _note(self, number: int, report: AttemptReport) -> None:
+        self._reports[number] = report
+        self._keeping.meter.attempt_ended(self._routes[number - 1].name, report)
 
     def _last_report(self, finish: Finish) -> AttemptReport | None:
         """What the turn knows of its last attempt; of one that was opened and came to nothing, that it ended."""
@@ -196,6 +215,27 @@ class Books:
             response_id=None if finish.report is None else finish.report.response_id,
         )
 
+    def _measures(self, closing: TurnClosing, finish: Finish) -> TurnMeasures:
+        verdict = None if finish.report is None else finish.report.verdict
+        output_at = None if finish.report is None else finish.report.first_output_at
+        return TurnMeasures(
+            door=self._opening.door,
+            outcome=closing.outcome,
+            reason=None if verdict is None else verdict.reason.value,
+            seconds=closing.seconds,
+            hold_seconds=self._hold_seconds(finish.report),
+            first_output_seconds=None if output_at is None else output_at - self._opened_at,
+            nanodollars=closing.nanodollars,
+        )
+
+    def _hold_seconds(self, last: AttemptReport | None) -> float | None:
+        """T1: from the turn's first lifecycle event to its first output, to its end, or to the hold's own end."""
+        began = [report.first_event_at for report in self._reports.values() if report.first_event_at is not None]
+        if last is None or not began:
+            return None
+        until = last.ended_at if last.first_output_at is None else last.first_output_at
+        return min(max(0.0, until - min(began)), limits.HOLD_SECONDS_MAX)
+
     def _log(self, closing: TurnClosing, finish: Finish) -> None:
         """One line for each turn; never a prompt, an output or a key (L1)."""
         logger.info(
@@ -204,6 +244,7 @@ class Books:
             account=self._opening.account,
             model=self._opening.model,
             door=self._opening.door.value,
+            client_address=self._opening.client_address,
             outcome=closing.outcome,
             attempts=[_logged(self._routes[number - 1], report) for number, report in sorted(self._reports.items())],
             seconds=round(closing.seconds, 3),
@@ -211,7 +252,7 @@ class Books:
             flags=[flag.value for flag in closing.flags],
             ledger=None if self._result is None else self._result.value,
             response_id=closing.response_id,
-            dropped_events=0 if finish.report is None else finish.report.dropped_events,
+            dropped_events=sum(report.dropped_events for report in self._reports.values()),
         )
 
 
@@ -229,15 +270,23 @@ def _ledger_is_away() -> Refusal:
     return Refusal("ledger_unavailable", "no turn can start while the ledger is away")
 
 
-async def open_books(
-    keeping: BookKeeping, *, turn_id: str, account: str, model: Model, door: Door, request: TurnRequest
-) -> Books:
+async def open_books(keeping: BookKeeping, order: Order, model: Model, door: Door) -> Books:
     """Set the money aside and record the turn. Raises Refusal `insufficient_balance` or `ledger_unavailable`."""
+    request = order.request
     input_tokens = estimate_input_tokens(measure_input(request.body), keeping.parts)
     limit = request.max_output_tokens
     prices = tuple(route.price for route in model.routes)
     amount = reservation_nanodollars(input_tokens, model.max_output_tokens if limit is None else limit, prices)
-    opening = TurnOpening(turn_id, account, model.name, door, amount, time.time(), request.client_retry_count)
+    opening = TurnOpening(
+        turn_id=order.turn_id,
+        account=order.account,
+        model=model.name,
+        door=door,
+        reserved_nanodollars=amount,
+        opened_at=time.time(),
+        client_retry_count=request.client_retry_count,
+        client_address=order.client_address,
+    )
     books = Books(keeping, opening, input_tokens)
     await books.open()
     return books

@@ -68,14 +68,7 @@ class Engine:
         try:
             model = self._selection.model(order.request.model)
             first = self._selection.first(model)
-            books = await open_books(
-                self._keeping,
-                turn_id=order.turn_id,
-                account=order.account,
-                model=model,
-                door=client.door,
-                request=order.request,
-            )
+            books = await open_books(self._keeping, order, model, client.door)
         except Refusal:
             raise
         except Exception:

@@ -187,6 +187,13 @@ async def test_a_background_request_is_refused_clearly(fields: dict[str, Any]) -
     assert_refused(w, await post(w.app, create(**fields)), 400, "unsupported_parameter", "background")
 
 
+async def test_a_warm_up_is_refused_clearly() -> None:
+    """W9, B9: it would be generated, and charged."""
+    w = world(A.answer())
+    refused = await post(w.app, create(generate=False))
+    assert_refused(w, refused, 400, "unsupported_parameter", "generate")
+
+
 @pytest.mark.parametrize("model", [..., None, "", 7, ["gpt-test"]])
 async def test_a_request_names_its_model(model: Any) -> None:
     """M1."""
@@ -204,7 +211,7 @@ async def test_a_model_that_is_not_served_is_not_found(model: str) -> None:
 async def test_generate_is_a_word_of_the_other_door_and_is_cut() -> None:
     """H3: an HTTP upstream does not know it."""
     w = world(A.answer())
-    client = await post(w.app, create(generate=False))
+    client = await post(w.app, create(generate=True))
 
     assert client.status == 200
     assert "generate" not in w.calls[0].fields
@@ -233,6 +240,7 @@ async def test_a_method_that_is_not_known_is_not_allowed(method: str) -> None:
         pass
 
     assert_refused(w, client, 405, "invalid_request")
+    assert client.headers["allow"] == "GET, HEAD, OPTIONS, POST"
 
 
 @pytest.mark.parametrize("headers", [AUTHORIZED, ()])

@@ -37,6 +37,7 @@ CATCHES_EVERYTHING = {
     "gateway/turn/engine.py": "the turn's edge before it runs: a store's bug refuses one turn",
     "gateway/turn/running.py": "the turn's edge: a bug of ours ends one turn, with its money and its record in order",
     "gateway/turn/books.py": "a store's failure, whatever it is, is met by asking again; nothing stays reserved",
+    "gateway/server/hardened/connection.py": "the connection's edge: whatever a peer provokes ends its connection only",
     "gateway/downstream/websocket.py": "the connection's edge: a bug of ours closes one connection, with its code",
 }
 """Where `except Exception` may stand, and what it is the edge of."""

@@ -55,3 +55,21 @@ async def test_the_turns_record_names_the_clients_own_retries(door: str) -> None
     w = world(A.answer())
     await play(w, door, headers=[("x-stainless-retry-count", "2")])
     assert w.turns[0].opening.client_retry_count == "2"
+
+
+@in_every_order
+async def test_what_was_not_forwarded_is_counted(door: str, logged: Log) -> None:
+    """E7, E9: blocks that are no events, and events behind the end, are told in numbers."""
+    noise = b": ping\n\ndata: [DONE]\n\ndata: 12\n\n"
+    w = world(A.reply(A.prelude, noise, A.delta(), A.completed() + A.delta("late") + A.completed(9, 9)))
+    await play(w, door)
+    counted = [entry for entry in logged if entry["event"] == "not_forwarded"]
+    assert [(entry["blocks_without_event"], entry["events_behind_the_end"]) for entry in counted] == [(3, 2)]
+
+
+@in_every_order
+async def test_events_dropped_with_a_discarded_attempt_count_too(door: str, logged: Log) -> None:
+    """E6, L1: an output event that ends the grace is dropped, and the turn is replayed."""
+    w = world(A.reply(A.error("server_error"), A.delta()), B.answer())
+    await play(w, door)
+    assert [line["dropped_events"] for line in turn_lines(logged)] == [1]

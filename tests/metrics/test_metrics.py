@@ -1,0 +1,180 @@
+"""What is counted of a turn, seen through the whole app: read from the exposition, as Prometheus reads it."""
+
+from __future__ import annotations
+
+import pytest
+import trio
+from prometheus_client.parser import text_string_to_metric_families
+
+from gateway.core.messages import AttemptReport, Door
+from gateway.metrics import PrometheusMeter, outcome_label
+from gateway.ports import Meter, NoMeter, TurnMeasures
+from gateway.upstream.scripted import Break, Silence
+from support.driver import connect, post
+from support.gateways import World, create, create_frame, play, turn, world
+from support.virtual import in_every_order, virtual_run
+from support.voices import A, B
+
+FIRST_EVENT_AT, OUTPUT_AT, END_AT = 0.5, 2.5, 4.0
+PACED = A.reply(FIRST_EVENT_AT, A.prelude, OUTPUT_AT - FIRST_EVENT_AT, A.delta(), END_AT - OUTPUT_AT, A.completed())
+
+LABELS = ("worker", "door", "route", "outcome", "reason", "code")
+"""The order in which a sample's labels are written here; Prometheus has none."""
+
+
+def samples(w: World) -> dict[str, float]:
+    """All samples of the gateway's own metrics that are not 0, each by its name with its labels, without buckets."""
+    families = text_string_to_metric_families(w.gateway.meter.exposition().decode())
+    return {
+        _written(sample.name, sample.labels): sample.value
+        for family in families
+        for sample in family.samples
+        if sample.value and sample.name.startswith("gateway_") and not sample.name.endswith(("_bucket", "_created"))
+    }
+
+
+def _written(name: str, labels: dict[str, str]) -> str:
+    return " ".join([name.removeprefix("gateway_"), *(labels[label] for label in LABELS if label in labels)])
+
+
+@in_every_order
+async def test_a_turn_is_counted_once_with_its_times_and_its_money(door: str) -> None:
+    w = world(PACED)
+    await play(w, door)
+    assert samples(w) == {
+        "worker 0": 1,
+        f"turns_total {door} completed none": 1,
+        "attempts_total a completed": 1,
+        "settled_nanodollars_total": 7000,
+        f"turn_seconds_count {door}": 1,
+        f"turn_seconds_sum {door}": END_AT,
+        f"hold_seconds_count {door}": 1,
+        f"hold_seconds_sum {door}": OUTPUT_AT - FIRST_EVENT_AT,
+        f"first_output_seconds_count {door}": 1,
+        f"first_output_seconds_sum {door}": OUTPUT_AT,
+        "first_event_seconds_count a": 1,
+        "first_event_seconds_sum a": FIRST_EVENT_AT,
+    }
+
+
+@in_every_order
+async def test_a_replay_shows_the_failed_attempt_and_one_hold(door: str) -> None:
+    """T1: the hold of a turn runs on across its replay."""
+    w = world(A.reply(1.0, A.failed()), B.answer(3.0))
+    await play(w, door)
+    seen = samples(w)
+    assert (seen["replays_total a"], seen["attempts_total a server_error"], seen["attempts_total b completed"]) == (
+        1,
+        1,
+        1,
+    )
+    assert seen[f"turns_total {door} completed none"] == 1
+    assert seen[f"hold_seconds_sum {door}"] == 3.0
+
+
+@in_every_order
+async def test_a_failure_is_counted_with_its_reason(door: str) -> None:
+    w = world(A.reply(A.prelude, A.delta(), Break()))
+    await play(w, door)
+    assert samples(w)[f"turns_total {door} stream_read_error output_delivered"] == 1
+
+
+@in_every_order
+async def test_a_hold_is_no_longer_than_it_may_be(door: str) -> None:
+    """T1: after ten seconds the events are out, though the output is not."""
+    w = world(A.reply(A.prelude, 60.0, A.delta(), A.completed()))
+    await play(w, door)
+    assert samples(w)[f"hold_seconds_sum {door}"] == 10.0
+
+
+@in_every_order
+async def test_what_never_began_to_be_held_is_no_hold(door: str) -> None:
+    w = world(A.reply(refuses=True))
+    await play(w, door)
+    assert f"hold_seconds_count {door}" not in samples(w)
+
+
+async def _refused(w: World, door: str, **fields: object) -> None:
+    if door == "http":
+        await post(w.app, create(**fields))
+        return
+    async with connect(w.app, "websocket") as client:
+        client.send_text(create_frame(**fields))
+        await client.wait_for(lambda client: client.has_last_word)
+        client.leave()
+
+
+@in_every_order
+async def test_a_refusal_is_counted_by_its_code_and_is_no_turn(door: str) -> None:
+    w = world(A.answer())
+    await _refused(w, door, model="gpt-unknown")
+    await _refused(w, door, background=True)
+    assert samples(w) == {
+        "worker 0": 1,
+        f"refusals_total {door} model_not_found": 1,
+        f"refusals_total {door} unsupported_parameter": 1,
+    }
+
+
+@pytest.mark.trio(run=virtual_run)
+async def test_a_refused_upgrade_is_counted() -> None:
+    w = world(A.answer())
+    async with connect(w.app, "websocket", headers=()):
+        pass
+    assert samples(w)["refusals_total websocket invalid_api_key"] == 1
+
+
+@pytest.mark.trio(run=virtual_run)
+async def test_what_the_app_refuses_before_any_door_is_counted_too() -> None:
+    w = world(A.answer())
+    async with connect(w.app, "http", "/v1/nothing", method="GET"):
+        pass
+    assert samples(w)["refusals_total http invalid_request"] == 1
+
+
+@in_every_order
+async def test_gauges_tell_what_is_open_now(door: str) -> None:
+    w = world(A.reply(A.prelude, Silence()), server="drain_timeout = 3")
+    async with turn(w, door):
+        await trio.sleep(1.0)
+        sockets = {"open_websockets": 1.0} if door == "websocket" else {}
+        assert samples(w) == {"worker 0": 1, "open_turns": 1, "open_connections": 1, **sockets}
+        w.gateway.drain()
+        assert samples(w)["draining"] == 1
+    left = {name for name in samples(w) if name.startswith("open_")}
+    assert left == set()
+
+
+@pytest.mark.trio(run=virtual_run)
+async def test_creates_that_wait_are_seen() -> None:
+    w = world(A.reply(A.prelude, 5.0, A.delta(), A.completed()))
+    async with connect(w.app, "websocket") as client:
+        for _ in range(3):
+            client.send_text(create_frame())
+        await trio.sleep(1.0)
+        assert samples(w)["waiting_creates"] == 2
+        client.leave()
+    assert "waiting_creates" not in samples(w)
+
+
+@pytest.mark.parametrize(
+    ("outcome", "label"),
+    [("completed", "completed"), ("server_draining", "server_draining"), ("made-up by an upstream", "other")],
+)
+def test_an_upstreams_own_words_make_no_series(outcome: str, label: str) -> None:
+    assert outcome_label(outcome) == label
+
+
+@pytest.mark.parametrize("meter", [NoMeter(), PrometheusMeter("3")], ids=["none", "prometheus"])
+def test_every_meter_takes_what_the_engine_tells(meter: Meter) -> None:
+    """ports.Meter."""
+    meter.refused(Door.HTTP, "invalid_json")
+    meter.attempt_ended("a", AttemptReport("completed", started_at=0.0, ended_at=1.0))
+    meter.turn_ended(TurnMeasures(Door.HTTP, "completed", None, 1.0, None, None, None))
+
+
+def test_a_worker_and_its_process_are_named() -> None:
+    text = PrometheusMeter("3").exposition().decode()
+    assert 'gateway_worker{worker="3"} 1.0' in text
+    assert "process_resident_memory_bytes" in text
+    assert "process_open_fds" in text
