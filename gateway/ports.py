@@ -175,7 +175,8 @@ class Ledger(Protocol):
         ...
 
     async def resolve(self, turn_id: str, resolution: Resolution) -> Result:
-        """SETTLED or VOIDED; ALREADY_SETTLED, ALREADY_VOIDED or NOT_FOUND change nothing. Raises LedgerUnavailable."""
+        """SETTLED, SETTLED_OVERDRAWN or VOIDED; ALREADY_SETTLED, ALREADY_VOIDED or NOT_FOUND change nothing. Raises
+        LedgerUnavailable."""
         ...
 
     async def book_house(self, turn_id: str, attempt: int, nanodollars: int) -> Result:

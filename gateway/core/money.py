@@ -252,6 +252,8 @@ class Result(Enum):
     EXISTS_WITH_DIFFERENT_AMOUNT = "exists_with_different_amount"
     INSUFFICIENT_BALANCE = "insufficient_balance"
     SETTLED = "settled"
+    SETTLED_OVERDRAWN = "settled_overdrawn"
+    """settled beyond its reservation and the balance (B6)"""
     VOIDED = "voided"
     ALREADY_SETTLED = "already_settled"
     ALREADY_VOIDED = "already_voided"
@@ -292,4 +294,5 @@ def apply_resolution(state: ReservationState, resolution: Resolution) -> tuple[R
         return state, Result.ALREADY_VOIDED
     if resolution.nanodollars is None:
         return Voided(resolution.flags), Result.VOIDED
-    return Settled(resolution.nanodollars, resolution.flags), Result.SETTLED
+    word = Result.SETTLED_OVERDRAWN if Flag.OVERDRAWN in resolution.flags else Result.SETTLED
+    return Settled(resolution.nanodollars, resolution.flags), word

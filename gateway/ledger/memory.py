@@ -82,7 +82,16 @@ class MemoryLedger:
         self._open[account] -= reserved
         charge = after.nanodollars if isinstance(after, Settled) else 0
         self._balances[account] -= charge
-        self.entries.append(Entry(result.value, account, turn_id, charge, -charge, resolution.flags))
+        self.entries.append(
+            Entry(
+                "settled" if isinstance(after, Settled) else "voided",
+                account,
+                turn_id,
+                charge,
+                -charge,
+                resolution.flags,
+            )
+        )
         return result
 
     async def book_house(self, turn_id: str, attempt: int, nanodollars: int) -> Result:

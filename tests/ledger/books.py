@@ -105,10 +105,13 @@ class Model:
         if asked.turn_id not in self.reserved:
             return Result.NOT_FOUND
         if asked.turn_id in self.ended:
-            is_settled = self.ended[asked.turn_id] is Result.SETTLED
-            return Result.ALREADY_SETTLED if is_settled else Result.ALREADY_VOIDED
+            is_voided = self.ended[asked.turn_id] is Result.VOIDED
+            return Result.ALREADY_VOIDED if is_voided else Result.ALREADY_SETTLED
         account, amount = self.reserved[asked.turn_id]
-        self.ended[asked.turn_id] = Result.VOIDED if asked.nanodollars is None else Result.SETTLED
+        available = self.balances[account] - self.open_of(account) + amount
+        is_overdrawn = BALANCES[account] is not None and (asked.nanodollars or 0) > max(amount, available)
+        settled = Result.SETTLED_OVERDRAWN if is_overdrawn else Result.SETTLED
+        self.ended[asked.turn_id] = Result.VOIDED if asked.nanodollars is None else settled
         self.balances[account] -= asked.nanodollars or 0
         self.excess[account] += max(0, (asked.nanodollars or 0) - amount)
         return self.ended[asked.turn_id]

@@ -73,3 +73,11 @@ async def test_events_dropped_with_a_discarded_attempt_count_too(door: str, logg
     w = world(A.reply(A.error("server_error"), A.delta()), B.answer())
     await play(w, door)
     assert [line["dropped_events"] for line in turn_lines(logged)] == [1]
+
+
+@in_every_order
+async def test_a_settlement_that_overdraws_says_so(door: str, logged: Log) -> None:
+    """B6: in the turn's own line, not only in the books."""
+    w = world(A.reply(A.prelude, A.delta(), A.completed(1, 1500)), balance="0.0025")
+    await play(w, door)
+    assert [line["ledger"] for line in turn_lines(logged)] == ["settled_overdrawn"]
