@@ -82,9 +82,9 @@ def serve(
         name_in_logs(place.number)
         run_until_stopped(partial(_serve_place, Gateway(config), tls, place))
     elif workers > 1:
-        supervise(config, workers, launcher(file, given))
+        supervise(config, workers, launcher(file, given), place_named(file, host, port))
     else:
-        run_until_stopped(partial(_serve, Gateway(config), tls))
+        run_until_stopped(partial(_serve, Gateway(config), tls), named=place_named(file, host, port))
 
 
 def tls_of(config: Config) -> ssl.SSLContext | None:
@@ -141,12 +141,20 @@ async def serve_gateway(
     )
 
 
-def run_until_stopped(main: Callable[[], Awaitable[bool]]) -> None:
-    """The process's Trio run, its end as an exit code."""
+def place_named(file: Path, host: str | None, port: int | None) -> str:
+    """Where the address to listen on was given, as the beginning of what is wrong with it."""
+    settings = (("server.host", "--host", host), ("server.port", "--port", port))
+    return ", ".join(f"{file}: {key}" if value is None else option for key, option, value in settings) + ": "
+
+
+def run_until_stopped(main: Callable[[], Awaitable[bool]], named: str = "") -> None:
+    """The process's Trio run, its end as an exit code. `named` leads what is wrong with the address."""
     try:
         hardened.install()  # it is told here, and not by a traceback out of the run
         ended_by_itself = trio.run(main)
-    except (server.CannotListen, hardened.UnmeasuredVersion) as error:
+    except server.CannotListen as error:
+        raise Unusable(f"{named}{error}") from None
+    except hardened.UnmeasuredVersion as error:
         raise Unusable(str(error)) from None
     if not ended_by_itself:
         raise click.exceptions.Exit(CUT_SHORT)

@@ -46,14 +46,17 @@ class PlaceType(click.ParamType[Place]):
             self.fail("is a supervisor's to give: use --workers", param, ctx)
 
 
-def supervise(config: Config, count: int, launch: Callable[[Place], Launch]) -> None:
-    """Run `count` workers until a signal. Ends the command with their exit code."""
+def supervise(config: Config, count: int, launch: Callable[[Place], Launch], named: str) -> None:
+    """Run `count` workers until a signal. Ends the command with their exit code. `named` leads what is wrong with the
+    address to listen on."""
     problems = list(_money_in_memory(config, count))
     if problems:
         raise Unusable("\n".join(problems))
     try:
         code = trio.run(partial(_supervise, config, count, launch))
-    except (CannotListen, CannotControl) as error:
+    except CannotListen as error:
+        raise Unusable(f"{named}{error}") from None
+    except CannotControl as error:
         raise Unusable(str(error)) from None
     raise click.exceptions.Exit(code)
 

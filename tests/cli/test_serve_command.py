@@ -100,9 +100,17 @@ def test_a_taken_port_is_named_with_the_fix(file: Path, taken_port: int) -> None
     result = serve("--config", str(file), "--host", "127.0.0.1", "--port", str(taken_port), **KEY)
     assert (result.exit_code, result.stdout) == (2, "")
     assert result.stderr == (
-        f"cannot listen on 127.0.0.1, port {taken_port}: Address already in use; "
+        f"--host, --port: cannot listen on 127.0.0.1, port {taken_port}: Address already in use; "
         "stop what listens there, or choose another port (0 takes any free one)\n"
     )
+
+
+def test_a_taken_port_of_the_file_is_named_with_file_and_key(file: Path, taken_port: int) -> None:
+    named = f'[server]\nhost = "127.0.0.1"\nport = {taken_port}\n'
+    file.write_text(named + file.read_text("utf-8"), "utf-8")
+    result = serve("--config", str(file), **KEY)
+    assert result.exit_code == 2
+    assert result.stderr.startswith(f"{file}: server.host, {file}: server.port: cannot listen on 127.0.0.1, port ")
 
 
 @pytest.mark.parametrize(
