@@ -53,6 +53,9 @@ ERROR_BODY_BYTES_MAX: Final = MIB
 CONNECTIONS_MAX: Final = 8192
 """Requests and WebSockets served at once. Each costs two descriptors and some 25 KB; deploy/systemd grants 65,536
 descriptors."""
+SOCKETS_MAX: Final = 2 * CONNECTIONS_MAX
+"""TCP connections open at once, whoever is behind them: one for each of the above, and as many that idle between two
+requests or have not said anything yet. Without it strangers could take every descriptor that an upstream needs."""
 CONNECTIONS_PER_KEY_MAX: Final = 4096
 """WebSockets of one key: half, so that no key can keep all others out."""
 TURNS_MAX: Final = 8192

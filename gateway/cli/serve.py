@@ -135,6 +135,7 @@ async def serve_gateway(
         drain_seconds=settings.drain_timeout,
         websocket_message_bytes_max=gateway.config.limits.body_bytes_max,
         write_seconds=settings.write_timeout,
+        sockets_max=gateway.config.limits.sockets_max,
         tls=tls,
         way_down=way_down,
         on_listening=on_listening,

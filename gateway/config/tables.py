@@ -102,6 +102,7 @@ class Limits(Section):
     waiting_creates_max: int = Field(default=limits.WAITING_CREATES_MAX, ge=0, le=COUNT_MAX)
     waiting_bytes_max: int = Field(default=limits.WAITING_BYTES_MAX, ge=0, le=BYTES_MAX)
     connections_max: Count = limits.CONNECTIONS_MAX
+    sockets_max: Count = limits.SOCKETS_MAX
     connections_per_key_max: Count = limits.CONNECTIONS_PER_KEY_MAX
     turns_max: Count = limits.TURNS_MAX
     turns_per_key_max: Count = limits.TURNS_PER_KEY_MAX

@@ -26,6 +26,9 @@ from hypercorn.trio.worker_context import WorkerContext
 from hypercorn.typing import ConnectionState, LifespanState
 from hypercorn.utils import wrap_app
 
+from gateway import limits
+from gateway.server.sockets import Sockets
+
 logger = structlog.get_logger("gateway.server")
 
 HANDSHAKE_SECONDS_MAX: Final = 10.0
@@ -58,9 +61,11 @@ async def accept_connections(
     tls: ssl.SSLContext | None,
     way_down: WayDown,
     on_open: Callable[[], None],
+    *,
+    sockets_max: int = limits.SOCKETS_MAX,
 ) -> None:
     """Serve `app` at the listeners, which are closed on the way down, until the end's two steps have been taken.
-    `on_open` is called when the app has started."""
+    `on_open` is called when the app has started. Connections beyond `sockets_max` are turned away."""
     wrapped = wrap_app(_with_whole_answers(app, way_down.closing), config.wsgi_max_body_size, "asgi")
     state = LifespanState()
     lifespan = Lifespan(wrapped, config, state)
@@ -73,9 +78,10 @@ async def accept_connections(
         serve_one = partial(
             _serve_one, partial(server, wrapped, config, context, ConnectionState(state.copy())), way_down
         )
+        serve_bounded = partial(Sockets(sockets_max).serve, serve_one)
         async with trio.open_nursery() as connections:
             on_open()
-            await _accept(serve_one, [_with_tls(one, tls) for one in listeners], connections, way_down.closing)
+            await _accept(serve_bounded, [_with_tls(one, tls) for one in listeners], connections, way_down.closing)
             await way_down.ending.wait()
             await context.terminated.set()
             connections.cancel_scope.deadline = trio.current_time() + config.graceful_timeout

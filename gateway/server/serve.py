@@ -87,6 +87,7 @@ async def serve(
     websocket_message_bytes_max: int,
     write_seconds: float = limits.WRITE_SECONDS_MAX,
     ping_seconds: float = limits.PING_SECONDS,
+    sockets_max: int = limits.SOCKETS_MAX,
     tls: ssl.SSLContext | None = None,
     way_down: WayDown | None = None,
     on_listening: Callable[[], None] = lambda: None,
@@ -111,7 +112,7 @@ async def serve(
     async with trio.open_nursery() as watching:
         watching.start_soon(_watch_signals, on_drain, way_down, everything)
         with everything:
-            await accept_connections(app, config, listeners, tls, way_down, opened)
+            await accept_connections(app, config, listeners, tls, way_down, opened, sockets_max=sockets_max)
         watching.cancel_scope.cancel()
     logger.info("stopped")
     return not everything.cancelled_caught

@@ -75,6 +75,7 @@ def test_the_defaults_are_those_of_the_specification() -> None:
         "waiting_creates_max": 16,
         "waiting_bytes_max": 67108864,
         "connections_max": 8192,
+        "sockets_max": 16384,
         "connections_per_key_max": 4096,
         "turns_max": 8192,
         "turns_per_key_max": 4096,

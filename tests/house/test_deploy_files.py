@@ -73,7 +73,7 @@ def test_a_unit_drains_and_has_the_time_for_it(unit: Path) -> None:
 
 @pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.name)
 def test_a_unit_grants_descriptors_for_every_turn_and_its_upstream(unit: Path) -> None:
-    assert int(settings(unit)["LimitNOFILE"][0]) >= 2 * (limits.CONNECTIONS_MAX + limits.TURNS_MAX)
+    assert int(settings(unit)["LimitNOFILE"][0]) >= limits.SOCKETS_MAX + 2 * limits.TURNS_MAX
 
 
 @pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.name)

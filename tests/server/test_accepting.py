@@ -3,12 +3,14 @@
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import pytest
 import trio
 from hypercorn import Config
 
+from gateway import limits
 from gateway.server.accepting import WayDown, accept_connections
 from gateway.server.serve import listen
 from support.virtual import virtual_run
@@ -41,13 +43,14 @@ async def hello(scope: Any, receive: Any, send: Any) -> None:
 
 
 @asynccontextmanager
-async def open_door() -> AsyncIterator[Door]:
+async def open_door(sockets_max: int = limits.SOCKETS_MAX) -> AsyncIterator[Door]:
     """For the block, which is to take both steps."""
     listeners = await listen("127.0.0.1", 0)
     door = Door(listeners[0].socket.getsockname()[1], WayDown())
     opened = trio.Event()
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(accept_connections, hello, Config(), listeners, None, door.way_down, opened.set)
+        accept = partial(accept_connections, sockets_max=sockets_max)
+        nursery.start_soon(accept, hello, Config(), listeners, None, door.way_down, opened.set)
         await opened.wait()
         yield door
 
