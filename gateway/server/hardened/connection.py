@@ -7,6 +7,8 @@ _run --+-- _read_data    reads for the connection's whole life, each wait bounde
 
 from __future__ import annotations
 
+import socket
+import struct
 from contextlib import suppress
 from math import inf
 from typing import Any, Final
@@ -30,6 +32,9 @@ LINGER_SECONDS_MAX: Final = 2.0
 """How long a refused peer that still sends is read: closed at once, a reset could overtake the answer."""
 LAST_WRITE_SECONDS_MAX: Final = 0.25
 """What a write has left when its connection is cancelled: at the drain's end, or on a second signal."""
+
+RESET_ON_CLOSE: Final = struct.pack("ii", 1, 0)
+"""SO_LINGER on, zero seconds: closing sends a reset."""
 
 GONE: Final = (trio.BrokenResourceError, trio.ClosedResourceError, trio.BusyResourceError)
 
@@ -58,10 +63,10 @@ class HardenedServer(TCPServer):
 
     async def _run(self) -> None:
         try:
-            socket, is_tls = await self._open()
-            if socket is not None:
-                client = parse_socket_addr(socket.family, socket.getpeername())
-                server = parse_socket_addr(socket.family, socket.getsockname())
+            peer, is_tls = await self._open()
+            if peer is not None:
+                client = parse_socket_addr(peer.family, peer.getpeername())
+                server = parse_socket_addr(peer.family, peer.getsockname())
                 await self._serve(is_tls, client, server)
         except* OSError:
             pass  # the peer was gone before it was asked for its name
@@ -120,8 +125,17 @@ class HardenedServer(TCPServer):
                 return False
             return True
         logger.warning("client_stalled", seconds=round(trio.current_time() - begun, 3))
+        self._reset_on_close()
         await trio.aclose_forcefully(self.stream)
         return False
+
+    def _reset_on_close(self) -> None:
+        """A peer that takes nothing gets a reset: an orderly end would leave what it was sent in the kernel for
+        minutes, and look like an answer's end."""
+        stream: Any = self.stream  # as above
+        stream = stream.transport_stream if isinstance(stream, trio.SSLStream) else stream
+        if isinstance(stream, trio.SocketStream):
+            stream.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET_ON_CLOSE)
 
     async def _end_writes(self) -> None:
         """Wait for the connection to be cancelled; then its writes, which do not see it, end soon too."""
