@@ -73,8 +73,6 @@ UPSTREAM_CLOSE_SECONDS_MAX: Final = 1.0
 """H7: a close handshake with an upstream; after it the socket is dropped."""
 UPSTREAM_DRAIN_SECONDS_MAX: Final = 0.1
 """E9: the end of an upstream body comes with its terminal event; waiting that long for it saves a new connection."""
-FAREWELL_SECONDS_MAX: Final = 5.0
-"""The last frames of a WebSocket connection (W6): error frames and the close."""
 INSTANT_PASSES: Final = 4
 """Scheduler passes that bring in all that happened at one instant (a departure crosses the server's task, the door's
 and the watcher's) before something irrevocable is done: the outcome is the same under every task order."""

@@ -174,11 +174,6 @@ class Failure:
         """Whose fault it is."""
         return FAULT_OF[self.kind]
 
-    @property
-    def is_made_by_gateway(self) -> bool:
-        """Whether nothing of the upstream's own is there to deliver."""
-        return not self.events and self.answer is None
-
 
 def gateway_failure(kind: FailureKind, code: str, message: str) -> Failure:
     """A failure in the gateway's own words; KeyError for a code outside the table (X)."""

@@ -312,7 +312,7 @@ def test_a_failure_keeps_all_its_events_in_order() -> None:
     events = (error("server_error", "first"), event({"type": "keepalive"}), failed(None))
     failure = told(*events)
 
-    assert (failure.events, failure.message, failure.is_made_by_gateway) == (events, "first", False)
+    assert (failure.events, failure.message) == (events, "first")
 
 
 @pytest.mark.parametrize(
