@@ -1,10 +1,12 @@
-"""`gateway status` and `gateway restart`: what they ask a running gateway's supervisor over its control socket."""
+"""`gateway status` and `gateway restart`: what they ask a running gateway over its control socket."""
 
 from __future__ import annotations
 
 import json
 import os
+import socket
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -30,7 +32,7 @@ control_option = click.option(
 @control_option
 @click.option("--json", "as_json", is_flag=True, help="For programs: the answer as it came.")
 def status(control: Path | None, as_json: bool) -> None:
-    """Show the workers of the running gateway."""
+    """Show the processes of the running gateway: its workers, or the only one."""
     answer = answer_of(control, {"command": "status"})
     click.echo(json.dumps(answer) if as_json else "\n".join(table(answer["workers"])))
 
@@ -58,14 +60,23 @@ def answer_of(control: Path | None, request: Mapping[str, str]) -> dict[str, Any
 
 
 def the_only_socket(environ: Mapping[str, str]) -> Path:
-    """The one control socket in the folder where they lie by default."""
+    """The one control socket in the folder where they lie by default; those that nobody answers at are none."""
     folder = control_folder(environ)
-    found = sorted(folder.glob("gateway-*.sock"))
-    if len(found) != 1:
-        listed = "".join(f"\n  --control {path}" for path in found) or f": {folder} has none"
-        more = "several gateways run here; name one" if found else "no gateway with workers runs here"
-        raise Unusable(f"{more}{listed}" if found else f"{more}{listed}; start one with `gateway serve --workers 2`")
+    found = [path for path in sorted(folder.glob("gateway-*.sock")) if _is_alive(path)]
+    if not found:
+        raise Unusable(f"no gateway runs here: {folder} has no control socket; start one, or name its with --control")
+    if len(found) > 1:
+        listed = "".join(f"\n  --control {path}" for path in found)
+        raise Unusable(f"several gateways run here; name one{listed}")
     return found[0]
+
+
+def _is_alive(path: Path) -> bool:
+    """A gateway that was killed leaves its socket behind."""
+    with socket.socket(socket.AF_UNIX) as sock, suppress(OSError):
+        sock.connect(str(path))
+        return True
+    return False
 
 
 def table(workers: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import ssl
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -26,9 +27,14 @@ from gateway.config import Config, ConfigError, load
 from gateway.server import hardened
 from gateway.server import serve as server
 from gateway.server.accepting import WayDown
+from gateway.server.commands import SingleProcess, commands_of
+from gateway.server.control import CannotControl, Control, control_socket, own_path
 from gateway.server.logs import configure_logs
+from gateway.server.posts import State
 from gateway.server.tls import CannotUseTLS, tls_context
 from gateway.server.worker import Place, work
+
+logger = structlog.get_logger("gateway.server")
 
 DEFAULT_FILE: Final = Path("gateway.toml")
 CUT_SHORT: Final = 1
@@ -101,8 +107,39 @@ def tls_of(config: Config) -> ssl.SSLContext | None:
 
 
 async def _serve(gateway: Gateway, tls: ssl.SSLContext | None) -> bool:
-    listeners = await server.listen(gateway.config.server.host, gateway.config.server.port)
-    return await serve_gateway(gateway, listeners, tls=tls)
+    settings = gateway.config.server
+    listeners = await server.listen(settings.host, settings.port)
+    single = SingleProcess(gateway.worker, lambda: gateway.engine.running_turns)
+    ended_by_itself = False
+    async with AsyncExitStack() as held:
+        control = await _open_control(held, settings.control_socket, listeners[0].socket.getsockname()[1])
+        async with trio.open_nursery() as nursery:
+            if control is not None:
+                nursery.start_soon(Control(commands_of(single)).serve, control)
+            ended_by_itself = await serve_gateway(
+                gateway,
+                listeners,
+                on_listening=partial(single.enter, State.READY),
+                on_drain=partial(single.enter, State.DRAINING),
+                tls=tls,
+            )
+            nursery.cancel_scope.cancel()
+    return ended_by_itself
+
+
+async def _open_control(held: AsyncExitStack, named: str | None, port: int) -> trio.SocketListener | None:
+    """The control socket, for as long as the stack holds it. What the configuration names is there or nothing is
+    served; one that nobody has named is a convenience, without which a process serves all the same."""
+    try:
+        path = own_path(named, os.environ, port)
+        listener = await held.enter_async_context(control_socket(path))
+    except CannotControl as error:
+        if named is not None:
+            raise
+        logger.warning("control_not_available", why=str(error))
+        return None
+    logger.info("control_listening", path=str(path))
+    return listener
 
 
 async def _serve_place(gateway: Gateway, tls: ssl.SSLContext | None, place: Place) -> bool:
@@ -124,14 +161,20 @@ async def serve_gateway(
     way_down: WayDown | None = None,
     on_listening: Callable[[], None] = lambda: None,
     *,
+    on_drain: Callable[[], None] = lambda: None,
     tls: ssl.SSLContext | None = None,
 ) -> bool:
     """Serve it until a signal. Whether its turns could end by themselves."""
     settings = gateway.config.server
+
+    def drain() -> None:
+        gateway.drain()
+        on_drain()
+
     return await server.serve(
         gateway.app,
         listeners,
-        on_drain=gateway.drain,
+        on_drain=drain,
         drain_seconds=settings.drain_timeout,
         websocket_message_bytes_max=gateway.config.limits.body_bytes_max,
         write_seconds=settings.write_timeout,
@@ -155,7 +198,7 @@ def run_until_stopped(main: Callable[[], Awaitable[bool]], named: str = "") -> N
         ended_by_itself = trio.run(main)
     except server.CannotListen as error:
         raise Unusable(f"{named}{error}") from None
-    except hardened.UnmeasuredVersion as error:
+    except (hardened.UnmeasuredVersion, CannotControl) as error:
         raise Unusable(str(error)) from None
     if not ended_by_itself:
         raise click.exceptions.Exit(CUT_SHORT)

@@ -18,7 +18,8 @@ from gateway.app import WORKER
 from gateway.cli.unusable import Unusable
 from gateway.config import Config
 from gateway.core.money import FREE
-from gateway.server.control import CannotControl, Command, Control, control_path, control_socket, make_folder
+from gateway.server.commands import commands_of
+from gateway.server.control import CannotControl, Control, control_socket, own_path
 from gateway.server.posts import Launch
 from gateway.server.reuseport import SharedAddress
 from gateway.server.serve import CannotListen
@@ -92,7 +93,7 @@ def launcher(file: Path, given: Mapping[str, object]) -> Callable[[Place], Launc
 async def _supervise(config: Config, count: int, launch: Callable[[Place], Launch]) -> int:
     settings = config.server
     address = await SharedAddress.find(settings.host, settings.port)
-    path = _control_path(settings.control_socket, address.port)
+    path = own_path(settings.control_socket, os.environ, address.port)
     supervisor = Supervisor(launch, address, count, settings.drain_timeout)
     supervisor.open()
     async with control_socket(path) as listener, trio.open_nursery() as nursery:
@@ -103,25 +104,3 @@ async def _supervise(config: Config, count: int, launch: Callable[[Place], Launc
         code = await supervisor.run(on_ready=ready)
         nursery.cancel_scope.cancel()
     return code
-
-
-def _control_path(named: str | None, port: int) -> Path:
-    """Where the configuration says, else where `gateway status` looks."""
-    if named is not None:
-        return Path(named)
-    path = control_path(os.environ, port)
-    make_folder(path.parent)
-    return path
-
-
-def commands_of(supervisor: Supervisor) -> Mapping[str, Command]:
-    """What the control socket can be asked; a further command is a further row."""
-
-    async def status(_request: Mapping[str, Any]) -> Mapping[str, Any]:  # noqa: ASYNC124 - as all commands are called
-        return {"ok": True, "workers": supervisor.status()}
-
-    async def restart(_request: Mapping[str, Any]) -> Mapping[str, Any]:
-        problem = await supervisor.roll()
-        return {"ok": problem is None, "error": problem, "workers": supervisor.status()}
-
-    return {"status": status, "restart": restart}

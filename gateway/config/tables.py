@@ -77,7 +77,7 @@ class Server(Section):
     tls_certificate: FilePath | None = Field(default=None, description="a PEM chain, the leaf first")
     tls_key: FilePath | None = Field(default=None, description="its key, PEM, without a password")
     control_socket: FilePath | None = Field(
-        default=None, description="of `gateway serve --workers`; in $XDG_RUNTIME_DIR if left out"
+        default=None, description="for `gateway status` and the like; in $XDG_RUNTIME_DIR if left out"
     )
     metrics_host: str = Field(default="127.0.0.1", min_length=1)
     metrics_port: OptionalPort = Field(

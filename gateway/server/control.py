@@ -1,10 +1,10 @@
-"""The control socket: a Unix socket of the supervisor's, for its own user alone. One JSON line in, one JSON line out.
+"""The control socket: a Unix socket of a gateway's, for its own user alone. One JSON line in, one JSON line out.
 
     {"command": "status"}   -->  {"ok": true, "workers": [...]}
     {"command": "dance"}    -->  {"ok": false, "error": "there is no command \"dance\"; there are: restart, status"}
 
-A command is a row of the table that `ControlSocket` is given. Who connects has `REQUEST_SECONDS_MAX` to say what it
-wants in `REQUEST_BYTES_MAX`; what it asks for then takes the time that it takes, and goes on if it hangs up.
+A command is a row of the table that `Control` is given (commands.py). Who connects has `REQUEST_SECONDS_MAX` to say
+what it wants in `REQUEST_BYTES_MAX`; what it asks for then takes the time that it takes, and goes on if it hangs up.
 """
 
 from __future__ import annotations
@@ -70,7 +70,16 @@ def make_folder(folder: Path) -> None:
         )
 
 
-# --- the supervisor's end ---------------------------------------------------------------------------------------
+def own_path(named: str | None, environ: Mapping[str, str], port: int) -> Path:
+    """Where the configuration says, else where `gateway status` looks. Raises CannotControl."""
+    if named is not None:
+        return Path(named)
+    path = control_path(environ, port)
+    make_folder(path.parent)
+    return path
+
+
+# --- the gateway's end ------------------------------------------------------------------------------------------
 
 
 @asynccontextmanager

@@ -33,6 +33,11 @@ class State(StrEnum):
     DRAINING = "draining"
 
 
+def as_shown(number: int, pid: int, state: State, since: datetime) -> dict[str, Any]:
+    """The beginning of a process's row in `gateway status`."""
+    return {"number": number, "pid": pid, "state": state.value, "since": since.isoformat(timespec="milliseconds")}
+
+
 @dataclass(eq=False)
 class Worker:
     """One process, from its start to its end."""
@@ -63,9 +68,8 @@ class Worker:
 
     def status(self) -> dict[str, Any]:
         """What `gateway status` shows."""
-        since = self.since.isoformat(timespec="milliseconds")
-        known = {"number": self.number, "pid": self.process.pid, "state": self.state.value, "since": since}
-        return {**known, "restarts": self.restarts, "turns": self.turns}
+        row = as_shown(self.number, self.process.pid, self.state, self.since)
+        return {**row, "restarts": self.restarts, "turns": self.turns}
 
 
 @dataclass(eq=False)

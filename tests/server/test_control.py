@@ -4,8 +4,8 @@ import json
 import os
 import socket
 import stat
-from collections.abc import AsyncIterator, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -196,13 +196,26 @@ def test_no_gateway_at_that_socket_is_told(tmp_path: Path, command: str) -> None
 
 def test_the_only_gateway_needs_no_name(tmp_path: Path) -> None:
     environ = {"XDG_RUNTIME_DIR": str(tmp_path)}
-    with pytest.raises(Unusable, match="no gateway with workers runs here"):
+    with listening(tmp_path / "gateway-8079.sock"):
+        pass  # and was killed: it leaves its socket behind
+    with pytest.raises(Unusable, match="no gateway runs here"):
         the_only_socket(environ)
-    (tmp_path / "gateway-8080.sock").touch()
-    assert the_only_socket(environ) == tmp_path / "gateway-8080.sock"
-    (tmp_path / "gateway-8081.sock").touch()
-    with pytest.raises(Unusable, match=r"(?s)several gateways run here; name one.*8080.sock.*8081.sock"):
-        the_only_socket(environ)
+    with listening(tmp_path / "gateway-8080.sock"):
+        assert the_only_socket(environ) == tmp_path / "gateway-8080.sock"
+        with (
+            listening(tmp_path / "gateway-8081.sock"),
+            pytest.raises(Unusable, match=r"(?s)several gateways run here; name one.*8080.sock.*8081.sock"),
+        ):
+            the_only_socket(environ)
+
+
+@contextmanager
+def listening(path: Path) -> Iterator[None]:
+    """A socket at that path that takes connections, for the block."""
+    with socket.socket(socket.AF_UNIX) as sock:
+        sock.bind(str(path))
+        sock.listen()
+        yield
 
 
 def test_workers_are_shown_in_columns() -> None:

@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,10 +20,15 @@ PATIENCE_SECONDS = 60.0
 """No wait for a process is longer: far above what any takes, so that a machine under load fails no test."""
 
 
+_runtime = tempfile.TemporaryDirectory(prefix="gw-")
+"""Control sockets of processes that are killed lie here, until the tests have ended."""
+
+
 def environment(**extra: str) -> dict[str, str]:
     """What a subprocess sees: nothing of this machine's own proxies, keys and settings."""
     kept = {name: os.environ[name] for name in ("PATH", "HOME", "LANG", "TMPDIR") if name in os.environ}
-    return {**kept, "PYTHONPATH": str(REPOSITORY), "PYTHONUNBUFFERED": "1", **extra}
+    own = {"PYTHONPATH": str(REPOSITORY), "PYTHONUNBUFFERED": "1", "XDG_RUNTIME_DIR": _runtime.name}
+    return {**kept, **own, **extra}
 
 
 class Process:
@@ -58,6 +64,11 @@ class Process:
         self._reader.join(PATIENCE_SECONDS)
         if self._popen.stdout is not None:
             self._popen.stdout.close()
+
+    @property
+    def pid(self) -> int:
+        """Its number."""
+        return self._popen.pid
 
     @property
     def output(self) -> str:

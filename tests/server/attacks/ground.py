@@ -135,7 +135,7 @@ class Ground:
     @property
     def pid(self) -> int:
         """Of the process."""
-        return self.process._popen.pid
+        return self.process.pid
 
     @property
     def resident_bytes(self) -> int:
