@@ -85,6 +85,15 @@ def test_a_unit_takes_from_the_process_what_it_does_not_need(unit: Path) -> None
 
 
 @pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.name)
+def test_a_unit_has_a_folder_of_its_own_for_the_control_socket(unit: Path) -> None:
+    """The gateway takes none that others can enter, and systemd makes folders that they can."""
+    given = settings(unit)
+    (folder,) = given["RuntimeDirectory"]
+    assert given["RuntimeDirectoryMode"] == ["0700"]
+    assert f"XDG_RUNTIME_DIR=%t/{folder}" in given["Environment"]
+
+
+@pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.name)
 def test_a_unit_leaves_the_process_its_own_metrics(unit: Path) -> None:
     """Without /proc/stat, prometheus-client tells nothing of memory, CPU and descriptors."""
     assert "ProcSubset" not in settings(unit)
