@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import secrets
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
@@ -19,7 +19,7 @@ from quart import Response
 from quart_trio import QuartTrio
 from werkzeug.exceptions import HTTPException, MethodNotAllowed, RequestEntityTooLarge
 
-from gateway.config import Config, load
+from gateway.config import Config, ConfigError, Problem, load
 from gateway.core.failures import Refusal
 from gateway.core.messages import AttemptStarted, Door
 from gateway.core.money import Basis, ChargePolicy, PartTokens
@@ -53,6 +53,8 @@ BODY_SECONDS_MAX = 600
 
 WORKER: Final = "GATEWAY_WORKER"
 """The environment's name for which worker of a supervisor this is, from 0 on: each has a metrics port of its own."""
+WORKERS: Final = "GATEWAY_WORKERS"
+"""The environment's name for how many workers there are: each has its part of what they share (C6)."""
 
 
 def new_request_id() -> str:
@@ -76,9 +78,12 @@ class Gateway:
     """One process's gateway: its engine, its doors, its stores."""
 
     def __init__(self, config: Config, parts: Parts | None = None) -> None:
+        """Raises ConfigError if the environment says nonsense of which worker this is."""
         parts = parts or Parts()
-        self.config = config
-        self.worker = int(os.environ.get(WORKER) or 0)
+        self.worker = _number(os.environ, WORKER, otherwise=0)
+        self.config = config = replace(
+            config, limits=config.limits.shared_by(_number(os.environ, WORKERS, otherwise=1))
+        )
         self.meter = PrometheusMeter(str(self.worker))
         self.places = _places(config)
         self.house = parts.house or StandingHouse()
@@ -257,6 +262,14 @@ def _places(config: Config) -> BoundedPlaces:
         turns_max=bounds.turns_max,
         turns_per_key_max=bounds.turns_per_key_max,
     )
+
+
+def _number(environ: Mapping[str, str], name: str, *, otherwise: int) -> int:
+    """What the environment says of this worker: a number no less than the one that holds if it says nothing."""
+    text = environ.get(name) or str(otherwise)
+    if not (text.isascii() and text.isdecimal() and int(text) >= otherwise):
+        raise ConfigError([Problem("the environment", name, "is not such a number", f"write {otherwise} or more")])
+    return int(text)
 
 
 def _configured() -> QuartTrio:

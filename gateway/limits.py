@@ -49,7 +49,7 @@ STREAM_ID_CHARACTERS_MAX: Final = 256
 ERROR_BODY_BYTES_MAX: Final = MIB
 """An upstream's error body is kept whole up to here, to be delivered unchanged; beyond it, it is no error object."""
 
-# --- how many at once (per process: a gateway of N workers takes N times as many) -------------------------------
+# --- how many at once (C6: each of N workers has its N-th part) -------------------------------------------------
 CONNECTIONS_MAX: Final = 8192
 """Requests and WebSockets served at once. Each costs two descriptors and some 25 KB; deploy/systemd grants 65,536
 descriptors."""

@@ -86,11 +86,19 @@ def serve(
     configure_logs(config.server.log_format, config.server.log_level)
     if place is not None:
         name_in_logs(place.number)
-        run_until_stopped(partial(_serve_place, Gateway(config), tls, place))
+        run_until_stopped(partial(_serve_place, gateway_of(config), tls, place))
     elif workers > 1:
-        supervise(config, workers, launcher(file, given), place_named(file, host, port))
+        supervise(config, workers, launcher(file, workers, given), place_named(file, host, port))
     else:
-        run_until_stopped(partial(_serve, Gateway(config), tls), named=place_named(file, host, port))
+        run_until_stopped(partial(_serve, gateway_of(config), tls), named=place_named(file, host, port))
+
+
+def gateway_of(config: Config) -> Gateway:
+    """The gateway that this process is to be."""
+    try:
+        return Gateway(config)
+    except ConfigError as error:
+        raise Unusable(str(error)) from None
 
 
 def tls_of(config: Config) -> ssl.SSLContext | None:

@@ -14,7 +14,7 @@ import structlog
 import trio
 
 import gateway
-from gateway.app import WORKER
+from gateway.app import WORKER, WORKERS
 from gateway.cli.unusable import Unusable
 from gateway.config import Config
 from gateway.core.money import FREE
@@ -75,8 +75,8 @@ def _money_in_memory(config: Config, count: int) -> Iterator[str]:
         yield f"{path}: money is kept in memory, by each of {count} workers for itself, and is spent as often; {fix}"
 
 
-def launcher(file: Path, given: Mapping[str, object]) -> Callable[[Place], Launch]:
-    """How a worker of this very program is started, with the command line's own settings."""
+def launcher(file: Path, count: int, given: Mapping[str, object]) -> Callable[[Place], Launch]:
+    """How one of `count` workers of this very program is started, with the command line's own settings."""
     options = [f"{HANDED_ON[name]}={value}" for name, value in given.items() if name in HANDED_ON and value is not None]
     # -P: what happens to be called `gateway` in the current folder is not what is meant.
     command = [sys.executable, "-P", "-m", "gateway", "serve", f"--config={file}", *options]
@@ -84,7 +84,7 @@ def launcher(file: Path, given: Mapping[str, object]) -> Callable[[Place], Launc
     python_path = os.pathsep.join(filter(None, (code, os.environ.get("PYTHONPATH"))))
 
     def launch(place: Place) -> Launch:
-        environ = {**os.environ, "PYTHONPATH": python_path, WORKER: str(place.number)}
+        environ = {**os.environ, "PYTHONPATH": python_path, WORKER: str(place.number), WORKERS: str(count)}
         return Launch([*command, f"--place={place}"], environ)
 
     return launch

@@ -92,6 +92,10 @@ class Server(Section):
     )
 
 
+SHARED: Final = ("connections_max", "sockets_max", "connections_per_key_max", "turns_max", "turns_per_key_max")
+"""C6: what several workers share, each having its part."""
+
+
 class Limits(Section):
     """Bounds that an operator may move; the others are constants of `gateway/limits.py`."""
 
@@ -106,6 +110,11 @@ class Limits(Section):
     connections_per_key_max: Count = limits.CONNECTIONS_PER_KEY_MAX
     turns_max: Count = limits.TURNS_MAX
     turns_per_key_max: Count = limits.TURNS_PER_KEY_MAX
+
+    def shared_by(self, workers: int) -> "Limits":
+        """One worker's part of them (C6). Rounded down, so that all of them together keep within the limit; at least 1,
+        for a worker that takes nothing is none."""
+        return self.model_copy(update={name: max(1, getattr(self, name) // workers) for name in SHARED})
 
 
 class Estimate(Section):

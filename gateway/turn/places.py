@@ -43,7 +43,7 @@ class Room:
 
     def _turn_away_beyond_bounds(self, key: str | None) -> None:
         if self.taken >= self._places_max:
-            raise Refusal("too_many_turns", f"the gateway serves no more than {self._places_max} {self._what} at once")
+            raise Refusal("too_many_turns", f"this process serves no more than {self._places_max} {self._what} at once")
         if key is not None and self._by_key[key] >= self._places_per_key_max:
             most = self._places_per_key_max
             raise Refusal("too_many_turns", f"a key may have no more than {most} {self._what} at once")

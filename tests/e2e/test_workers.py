@@ -11,7 +11,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 
 import pytest
 from click.testing import CliRunner
-from websockets.exceptions import ConnectionClosed
+from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import connect
 
 from e2e.scenarios import ANSWER, KEY, WORDS, write_configuration
@@ -35,6 +35,8 @@ SHORT = text_answer(WORDS, response_id="resp_short", pause=0.05)
 LONG = Reply((*ANSWER.steps[:7], 6.0, *ANSWER.steps[7:]))
 """Longer than it takes until the first worker is told to drain, shorter than the drain."""
 LONG_CLIENTS = 4
+CONNECTIONS = 60
+"""That all of them come to one worker of two happens once in 2**59 times."""
 
 
 @dataclass
@@ -71,15 +73,14 @@ class Gateway:
 
 
 @contextmanager
-def two_workers(folder: Path) -> Iterator[Gateway]:
+def two_workers(folder: Path, *, limits: str = "") -> Iterator[Gateway]:
     """A gateway with two workers; its model `short` streams for 0.3 s, `long` for 6 s."""
     replies = {"short": SHORT, "long": LONG}
     scripts = [Script(f"{model}-{number}", [reply]) for model, reply in replies.items() for number in (1, 2)]
     with LoopbackUpstreams(scripts) as upstreams:
         file = write_configuration(folder, {one.name: upstreams.base_url(one.name) for one in scripts}, list(replies))
-        file.write_text(
-            file.read_text().replace("[server]\n", '[server]\ncontrol_socket = "gw.sock"\nmetrics_port = 0\n')
-        )
+        head = f'[limits]\n{limits}\n[server]\ncontrol_socket = "gw.sock"\nmetrics_port = 0\n'
+        file.write_text(file.read_text().replace("[server]\n", head))
         with gateway_process("serve", "--config", str(file), "--port", "0", "--workers", "2") as process:
             ready = process.wait_for(r'"event": "listening", "url": "(.*?)", "workers": 2, "control": "(.*?)"')
             yield Gateway(process, ready[1], ready[2])
@@ -198,6 +199,21 @@ def test_a_second_signal_cuts_what_runs_in_every_worker_and_records_it(tmp_path:
         assert all(outcome.startswith("cut: ") for outcome in long), long
         assert gateway.process.output.count('"event": "turn"') == LONG_CLIENTS
         assert '"event": "cut_short"' in gateway.process.output
+
+
+def test_two_workers_share_what_may_be_there_at_once(tmp_path: Path) -> None:
+    """C6: of four connections each has two, whomever the kernel sends where."""
+    with two_workers(tmp_path, limits="connections_max = 4") as gateway, ExitStack() as held:
+        url = f"{gateway.url.replace('http', 'ws', 1)}/v1/responses"
+        statuses = Counter[int]()
+        for _ in range(CONNECTIONS):
+            try:
+                held.enter_context(connect(url, additional_headers=HEADERS))
+            except InvalidStatus as refused:
+                statuses[refused.response.status_code] += 1
+            else:
+                statuses[101] += 1
+    assert statuses == {101: 4, 503: CONNECTIONS - 4}
 
 
 def test_a_place_is_only_a_supervisors_to_give(tmp_path: Path) -> None:

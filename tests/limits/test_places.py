@@ -10,6 +10,9 @@ from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
 import pytest
 import trio
 
+from gateway.app import WORKER, WORKERS
+from gateway.config import ConfigError, Limits
+from gateway.config.tables import SHARED
 from gateway.core.failures import Refusal
 from gateway.turn.places import BoundedPlaces, Room
 from gateway.upstream.scripted import Break
@@ -184,3 +187,36 @@ def test_a_refusal_holds_nothing() -> None:
         assert places.open_turns == 1
         held.enter_context(places.turn("b"))
     assert places.open_turns == 0
+
+
+# --- several workers --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("workers", "bound"), [("1", 5), ("2", 2), ("5", 1), ("6", 1), ("", 5)])
+@in_every_order
+async def test_a_worker_has_its_part_of_what_all_share(
+    workers: str, bound: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """C6: limit / N, rounded down, at least 1."""
+    monkeypatch.setenv(WORKERS, workers)
+    w = world(LONG, limits="turns_max = 5")
+    async with running(w, "http", bound):
+        assert (await one_more(w, "http")).failure == (503, "too_many_turns")
+    w.assert_at_rest()
+
+
+@pytest.mark.parametrize("workers", [1, 2, 3, 7, 100])
+def test_all_parts_together_keep_within_the_limit(workers: int) -> None:
+    """C6; what is each turn's or connection's own is not shared."""
+    whole = Limits().model_dump()
+    part = Limits().shared_by(workers).model_dump()
+    assert {name for name in whole if workers > 1 and part[name] != whole[name]} == set(SHARED if workers > 1 else ())
+    assert all(part[name] * workers <= whole[name] < (part[name] + 1) * workers for name in SHARED)
+    assert part["sockets_max"] >= part["connections_max"]
+
+
+@pytest.mark.parametrize(("name", "value"), [(WORKERS, "0"), (WORKERS, "two"), (WORKER, "-1"), (WORKER, "²")])
+def test_an_environment_that_says_nonsense_is_told(name: str, value: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(name, value)
+    with pytest.raises(ConfigError, match=f"the environment: {name}: is not such a number; write [01] or more"):
+        world(LONG)

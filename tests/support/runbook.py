@@ -14,6 +14,7 @@ from pathlib import Path
 from types import ModuleType
 
 from gateway import limits
+from gateway.config.tables import SHARED
 
 REPOSITORY = Path(__file__).parents[2]
 RUNBOOK = REPOSITORY / "deploy/runbook.md"
@@ -66,7 +67,8 @@ def keys() -> Mapping[str, str]:
             continue
         for field in table.body:
             if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name) and field.value is not None:
-                moved |= dict.fromkeys(_defaults(field.value), f"`{SECTIONS[table.name]}.{field.target.id}`")
+                share = " ÷ N" if field.target.id in SHARED else ""
+                moved |= dict.fromkeys(_defaults(field.value), f"`{SECTIONS[table.name]}.{field.target.id}`{share}")
     return moved
 
 
