@@ -9,8 +9,10 @@ from typing import Final
 
 from pydantic import TypeAdapter, ValidationError
 
+from gateway import limits
 from gateway.config.problems import KeyPath, Problem, key_path, suggestion
 from gateway.config.sources import Secret, Surroundings
+from gateway.config.tables import COUNT_MAX
 
 _SECRET: Final = TypeAdapter[str](Secret)
 
@@ -20,7 +22,12 @@ Finding = tuple[KeyPath, str, str]
 
 def reference_problems(document: Table, surroundings: Surroundings, file: str) -> Iterator[Problem]:
     """All of them, in the order of the file's tables."""
-    findings = (*_unknown_accounts(document), *_same_secrets(document, surroundings), *_wrong_routes(document))
+    findings = (
+        *_too_few_sockets(document),
+        *_unknown_accounts(document),
+        *_same_secrets(document, surroundings),
+        *_wrong_routes(document),
+    )
     for path, problem, fix in findings:
         yield Problem(file, key_path(path), problem, fix)
 
@@ -29,6 +36,22 @@ def table_at(table: object, name: str) -> Table:
     """The table of that name, empty if it is missing or something else."""
     inner = table.get(name) if isinstance(table, Mapping) else None
     return inner if isinstance(inner, Mapping) else {}
+
+
+def _too_few_sockets(document: Table) -> Iterator[Finding]:
+    """Each connection that is served has a socket: with fewer of these, `connections_max` could never be reached, and
+    who comes beyond would be turned away unheard."""
+    written = table_at(document, "limits")
+    sockets = written.get("sockets_max", limits.SOCKETS_MAX)
+    connections = written.get("connections_max", limits.CONNECTIONS_MAX)
+    if type(sockets) is int and type(connections) is int and sockets < connections:
+        fix = f"write limits.sockets_max = {min(2 * connections, COUNT_MAX)}, or lower limits.connections_max"
+        if "sockets_max" in written:
+            problem = f"is {sockets}, fewer than limits.connections_max, which is {connections}"
+            yield ("limits", "sockets_max"), problem, fix
+        else:
+            problem = f"is {connections}, more than limits.sockets_max, which is {sockets} if left out"
+            yield ("limits", "connections_max"), problem, fix
 
 
 def _unknown_accounts(document: Table) -> Iterator[Finding]:

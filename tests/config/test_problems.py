@@ -218,3 +218,37 @@ def test_every_table_of_the_file_is_known_to_the_explanations() -> None:
     nested = (("models", "a"), ("keys", "a", "secret"), ("routes", "a", "credential"), ("routes", "a", "price"))
 
     assert all(fields_at(path) for path in (*paths, *nested))
+
+
+@pytest.mark.parametrize(
+    ("lines", "told"),
+    [
+        (
+            "sockets_max = 100",
+            "limits.sockets_max: is 100, fewer than limits.connections_max, which is 8192; "
+            "write limits.sockets_max = 16384, or lower limits.connections_max",
+        ),
+        (
+            "connections_max = 20000",
+            "limits.connections_max: is 20000, more than limits.sockets_max, which is 16384 if left out; "
+            "write limits.sockets_max = 40000, or lower limits.connections_max",
+        ),
+        (
+            "connections_max = 60000\nsockets_max = 59999",
+            "limits.sockets_max: is 59999, fewer than limits.connections_max, which is 60000; "
+            "write limits.sockets_max = 65536, or lower limits.connections_max",
+        ),
+    ],
+)
+def test_fewer_sockets_than_connections_are_told_with_both_keys(lines: str, told: str) -> None:
+    assert problems(f"[limits]\n{lines}\n{SMALLEST}") == [f"gateway.toml: {told}"]
+
+
+@pytest.mark.parametrize("lines", ["connections_max = 7\nsockets_max = 7", "connections_max = 16384"])
+def test_as_many_sockets_as_connections_are_enough(lines: str) -> None:
+    assert parsed(f"[limits]\n{lines}\n{SMALLEST}").limits.sockets_max >= 7
+
+
+def test_a_bound_of_the_wrong_type_is_told_once() -> None:
+    assert len(problems(f'[limits]\nsockets_max = "few"\n{SMALLEST}')) == 1
+    assert len(problems(f"[limits]\nsockets_max = true\n{SMALLEST}")) == 1
