@@ -47,10 +47,6 @@ from gateway.upstream.sse import SSESettings, SSEUpstream
 
 logger = structlog.get_logger("gateway.app")
 
-BODY_SECONDS_MAX = 600
-"""How long a request body may take to arrive: 32 MiB over a slow line."""
-
-
 WORKER: Final = "GATEWAY_WORKER"
 """The environment's name for which worker of a supervisor this is, from 0 on: each has a metrics port of its own."""
 WORKERS: Final = "GATEWAY_WORKERS"
@@ -120,7 +116,7 @@ class Gateway:
         app.asgi_http_class = HTTPConnection
         app.asgi_websocket_class = WebSocketConnection
         app.config["MAX_CONTENT_LENGTH"] = self.config.limits.body_bytes_max
-        app.config["BODY_TIMEOUT"] = BODY_SECONDS_MAX
+        app.config["BODY_TIMEOUT"] = self.config.server.body_timeout
         app.config["RESPONSE_TIMEOUT"] = None
         self._open_doors(app, new_request_id)
         HealthDoor(self.house).open(app)

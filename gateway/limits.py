@@ -20,6 +20,14 @@ CONNECTION_SECONDS_MAX: Final = 3600.0
 """T5: the published life of one WebSocket connection."""
 WRITE_SECONDS_MAX: Final = 60.0
 """T6: a client that takes nothing for a minute is gone, whatever its socket says."""
+HEAD_SECONDS_MAX: Final = 15.0
+"""From a request head's first byte to its end: heads are some KiB, sent at once; three retransmissions fit."""
+BODY_PAUSE_SECONDS_MAX: Final = 20.0
+"""What a request body may lag behind the slowest pace: a phone in a tunnel, not a peer that counts its bytes out."""
+BODY_BYTES_PER_SECOND_MIN: Final = 500
+"""The slowest pace of a request body: below that of any network that carries TLS."""
+BODY_SECONDS_MAX: Final = 600.0
+"""How long a request body may take to arrive, at whatever pace: 32 MiB over a slow line."""
 DRAIN_SECONDS_MAX: Final = 30.0
 """T7: what a service manager grants between SIGTERM and SIGKILL, less a margin."""
 FAILURE_GRACE_SECONDS: Final = 0.25

@@ -29,6 +29,7 @@ from gateway.server import serve as server
 from gateway.server.accepting import WayDown
 from gateway.server.commands import SingleProcess, commands_of
 from gateway.server.control import CannotControl, Control, control_socket, own_path
+from gateway.server.hardened.patience import Pace
 from gateway.server.logs import configure_logs
 from gateway.server.posts import State
 from gateway.server.tls import CannotUseTLS, tls_context
@@ -173,7 +174,7 @@ async def serve_gateway(
     tls: ssl.SSLContext | None = None,
 ) -> bool:
     """Serve it until a signal. Whether its turns could end by themselves."""
-    settings = gateway.config.server
+    settings, bounds = gateway.config.server, gateway.config.limits
 
     def drain() -> None:
         gateway.drain()
@@ -184,9 +185,10 @@ async def serve_gateway(
         listeners,
         on_drain=drain,
         drain_seconds=settings.drain_timeout,
-        websocket_message_bytes_max=gateway.config.limits.body_bytes_max,
+        websocket_message_bytes_max=bounds.body_bytes_max,
         write_seconds=settings.write_timeout,
-        sockets_max=gateway.config.limits.sockets_max,
+        pace=Pace(settings.head_timeout, settings.body_pause, bounds.body_bytes_per_second_min),
+        sockets_max=bounds.sockets_max,
         tls=tls,
         way_down=way_down,
         on_listening=on_listening,

@@ -27,6 +27,8 @@ Name = Annotated[str, Field(pattern=r"^[!-~]{1,128}$")]
 
 Timeout = Annotated[float, Field(gt=0, le=TIMEOUT_SECONDS_MAX)]
 Grace = Annotated[float, Field(ge=0, le=TIMEOUT_SECONDS_MAX)]
+Pause = Annotated[float, Field(ge=1, le=TIMEOUT_SECONDS_MAX)]
+"""What a client's request may take: below a second, honest ones are cut by a lost packet."""
 Size = Annotated[int, Field(ge=1, le=BYTES_MAX)]
 Count = Annotated[int, Field(ge=1, le=COUNT_MAX)]
 Tokens = Annotated[int, Field(ge=0, le=TOKENS_MAX)]
@@ -66,6 +68,14 @@ class Server(Section):
     )
     drain_timeout: Grace = Field(default=limits.DRAIN_SECONDS_MAX, description="T7")
     write_timeout: Timeout = Field(default=limits.WRITE_SECONDS_MAX, description="T6")
+    head_timeout: Pause = Field(
+        default=limits.HEAD_SECONDS_MAX, description="from a request head's first byte to its end"
+    )
+    body_pause: Pause = Field(
+        default=limits.BODY_PAUSE_SECONDS_MAX,
+        description="what a request body may lag behind limits.body_bytes_per_second_min",
+    )
+    body_timeout: Pause = Field(default=limits.BODY_SECONDS_MAX, description="for a whole request body")
     replay_side_effect_tools: bool = Field(default=False, description="S6")
     failed_metered: Literal["charge", "void"] = Field(
         default="charge", description="B3: a failure with usage, no output"
@@ -103,6 +113,7 @@ class Limits(Section):
     hold_events_max: Count = limits.HOLD_EVENTS_MAX
     event_bytes_max: Size = limits.EVENT_BYTES_MAX
     body_bytes_max: Size = limits.BODY_BYTES_MAX
+    body_bytes_per_second_min: int = Field(default=limits.BODY_BYTES_PER_SECOND_MIN, ge=1, le=limits.MIB)
     waiting_creates_max: int = Field(default=limits.WAITING_CREATES_MAX, ge=0, le=COUNT_MAX)
     waiting_bytes_max: int = Field(default=limits.WAITING_BYTES_MAX, ge=0, le=BYTES_MAX)
     connections_max: Count = limits.CONNECTIONS_MAX

@@ -27,6 +27,7 @@ import trio
 from gateway import limits
 from gateway.server import hardened
 from gateway.server.accepting import WayDown, accept_connections
+from gateway.server.hardened.patience import Pace
 from gateway.server.hardened.settings import HardenedConfig
 
 logger = structlog.get_logger("gateway.server")
@@ -43,6 +44,7 @@ DRAIN_MARGIN_SECONDS: Final = 1.5
 what a last write and a TLS goodbye may take, the process has ended 5 s after the drain's end."""
 WRITE_MARGIN_SECONDS: Final = 1.0
 """The turn's own write limit (T6) is to be the first to see a client that reads nothing."""
+AT_ITS_PACE: Final = Pace()
 PROBES_MAX: Final = 3
 """Unanswered keep-alive probes after which the kernel gives a silent peer up."""
 
@@ -87,6 +89,7 @@ async def serve(
     websocket_message_bytes_max: int,
     write_seconds: float = limits.WRITE_SECONDS_MAX,
     ping_seconds: float = limits.PING_SECONDS,
+    pace: Pace = AT_ITS_PACE,
     sockets_max: int = limits.SOCKETS_MAX,
     tls: ssl.SSLContext | None = None,
     way_down: WayDown | None = None,
@@ -102,6 +105,7 @@ async def serve(
         give_up_dead_peers(listener.socket, write_seconds + WRITE_MARGIN_SECONDS, ping_seconds)
     hardened.install()
     config = _hypercorn_config(drain_seconds, websocket_message_bytes_max, write_seconds, ping_seconds)
+    config.pace = pace
     everything = trio.CancelScope()
 
     def opened() -> None:

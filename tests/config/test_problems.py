@@ -252,3 +252,10 @@ def test_as_many_sockets_as_connections_are_enough(lines: str) -> None:
 def test_a_bound_of_the_wrong_type_is_told_once() -> None:
     assert len(problems(f'[limits]\nsockets_max = "few"\n{SMALLEST}')) == 1
     assert len(problems(f"[limits]\nsockets_max = true\n{SMALLEST}")) == 1
+
+
+@pytest.mark.parametrize("line", ["head_timeout = 0.5", "body_pause = 0", "body_timeout = 4000"])
+def test_a_pace_that_honest_clients_cannot_keep_or_that_none_needs_is_told(line: str) -> None:
+    assert [problem.partition(" is ")[0] for problem in problems(server(line))] == [
+        f"gateway.toml: server.{line.partition(' = ')[0]}:"
+    ]

@@ -189,6 +189,18 @@ def test_a_refusal_holds_nothing() -> None:
     assert places.open_turns == 0
 
 
+@in_every_order
+async def test_a_body_that_takes_too_long_is_cut_and_gives_its_place_back() -> None:
+    """H3: 408, in the shape of all errors, and nothing reserved."""
+    w = world(A.answer(), limits="turns_max = 1", server="body_timeout = 5")
+    async with connect(w.app, "http", body=None) as client:
+        await client.wait_for(lambda client: client.has_last_word)
+        assert trio.current_time() == 5.0
+        client.leave()
+    assert (client.failure, w.reserved) == ((408, "invalid_request"), [])
+    assert (await play(w, "http")).told == ANSWERED
+
+
 # --- several workers --------------------------------------------------------------------------------------------
 
 

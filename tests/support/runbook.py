@@ -117,6 +117,8 @@ def _written(name: str, value: float) -> str:
         return f"{value:g} s"
     if "bytes" not in words:
         return f"{value:,}"
+    if "second" in words:
+        return f"{value:,} bytes/s"
     return f"{value // limits.MIB:g} MiB" if value % limits.MIB == 0 else f"{value:,} bytes"
 
 

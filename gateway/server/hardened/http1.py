@@ -54,8 +54,7 @@ class HardenedHTTP1(H11Protocol):
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
-        settings = settings_of(self.config)
-        self.patience = Patience(settings.head_seconds, settings.body_pause_seconds, settings.body_bytes_per_second)
+        self.patience = Patience(settings_of(self.config).pace)
         self._guard = HeadGuard(self.config.h11_max_incomplete_size)
         self._receiving = trio.Lock()
         self._behind = b""

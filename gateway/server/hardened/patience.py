@@ -9,18 +9,29 @@ behind its request turns out to be the start of a head), so the scope follows.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from math import inf
 
 import trio
+
+from gateway import limits
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """The bounds: for a head, from its first byte to its end; for a body, the pace it must keep, and how far it may
+    fall behind."""
+
+    head_seconds: float = limits.HEAD_SECONDS_MAX
+    body_pause_seconds: float = limits.BODY_PAUSE_SECONDS_MAX
+    body_bytes_per_second: float = limits.BODY_BYTES_PER_SECOND_MIN
 
 
 class Patience:
     """One connection's. `deadline` is when the peer must have gone on, on Trio's clock."""
 
-    def __init__(self, head_seconds: float, pause_seconds: float, bytes_per_second: float) -> None:
-        self._head_seconds = head_seconds
-        self._pause_seconds = pause_seconds
-        self._bytes_per_second = bytes_per_second
+    def __init__(self, pace: Pace) -> None:
+        self._pace = pace
         self._expects_head = False
         self._scope = trio.CancelScope()
         self.is_ending = False
@@ -38,15 +49,16 @@ class Patience:
     def expect_head(self, now: float) -> None:
         """A head has begun and not ended; its first byte counts."""
         if not self._expects_head:
-            self._await(now + self._head_seconds, expects_head=True)
+            self._await(now + self._pace.head_seconds, expects_head=True)
 
     def expect_body(self, now: float) -> None:
         """A head has ended, and a body may follow."""
-        self._await(now + self._pause_seconds)
+        self._await(now + self._pace.body_pause_seconds)
 
     def advance(self, body_bytes: int, now: float) -> None:
         """A piece of the body has come. No advance is hoarded: a burst buys no more than one pause."""
-        self._await(min(self.deadline + body_bytes / self._bytes_per_second, now + self._pause_seconds))
+        earned = body_bytes / self._pace.body_bytes_per_second
+        self._await(min(self.deadline + earned, now + self._pace.body_pause_seconds))
 
     def rest(self) -> None:
         """Nothing is due from the peer."""

@@ -20,7 +20,8 @@ from server.attacks.wire import PATIENCE_SECONDS, Peer, ToEnd, request
 from support.loopback import LoopbackUpstreams
 from support.processes import Process
 
-IMPATIENT = Path(__file__).with_name("impatient.py")
+IMPATIENT = ("head_timeout = 1", "body_pause = 1")
+"""Slow peers are cut within a test's time."""
 BODY_BYTES_MAX = 1_048_576
 TICK_SECONDS = 0.05
 TICKING = text_answer(["tick "] * 40, response_id="resp_ticking", pause=TICK_SECONDS)
@@ -187,15 +188,15 @@ class Ground:
 @contextmanager
 def ground(folder: Path, *settings: str, is_impatient: bool = True) -> Iterator[Ground]:
     """A gateway with these lines in its `server` table, in front of the models of REPLIES."""
+    lines = (*settings, *(IMPATIENT if is_impatient else ()))
     scripts = {name: Script(name, [reply]) for name, reply in REPLIES.items()}
     with LoopbackUpstreams(list(scripts.values())) as upstreams:
         tables = [ROUTE.format(name=name, base_url=upstreams.base_url(name)) for name in scripts]
         tables += [MODEL.format(name=name, routes=json.dumps([name])) for name in scripts]
-        head = CONFIGURATION.format(server="\n".join(settings), body_bytes_max=BODY_BYTES_MAX, key=KEY)
+        head = CONFIGURATION.format(server="\n".join(lines), body_bytes_max=BODY_BYTES_MAX, key=KEY)
         file = folder / "gateway.toml"
         file.write_text(head + "".join(tables), encoding="utf-8")
-        program = [str(IMPATIENT)] if is_impatient else ["-m", "gateway"]
-        command = [sys.executable, *program, "serve", "--config", str(file), "--port", "0"]
+        command = [sys.executable, "-m", "gateway", "serve", "--config", str(file), "--port", "0"]
         with Process(command) as process:
             url = process.wait_for(r'"event": "listening".*"url": "(http://[^"]+)"')[1]
             yield Ground(process, int(re.sub(r".*:", "", url)), scripts)

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import trio
 
+from gateway.server.hardened.patience import Pace
 from server.attacks.websocket_cases import HANDSHAKE
 from server.attacks.wire import frame, request, text
 from server.hardened.stage import answering, connected
@@ -126,7 +127,7 @@ async def test_pipelined_requests_are_served_one_after_the_other() -> None:
 
 
 async def test_a_slow_head_is_cut() -> None:
-    async with connected(answering, head_seconds=15, keep_alive_timeout=1000) as stage:
+    async with connected(answering, pace=Pace(head_seconds=15), keep_alive_timeout=1000) as stage:
         await trio.sleep(100)  # an idle connection is not a slow head
         await stage.dribble(request(GET, "x: " + "y" * 100), pieces_of=1)
         assert 115 <= trio.current_time() <= 118
@@ -135,7 +136,7 @@ async def test_a_slow_head_is_cut() -> None:
 
 @pytest.mark.parametrize(("pace", "status"), [(1, b"408"), (1000, b"200")])
 async def test_a_body_below_the_pace_is_cut_and_one_above_it_is_not(pace: int, status: bytes) -> None:
-    async with connected(answering, body_pause_seconds=20, body_bytes_per_second=500) as stage:
+    async with connected(answering, pace=Pace(body_pause_seconds=20, body_bytes_per_second=500)) as stage:
         await stage.client.send_all(request("POST / HTTP/1.1", f"content-length: {pace * 60}"))
         await stage.dribble(b"x" * pace * 60, pieces_of=pace)
         assert (await stage.hear()).startswith(b"HTTP/1.1 " + status)

@@ -2,11 +2,11 @@
 
 from math import inf
 
-from gateway.server.hardened.patience import Patience
+from gateway.server.hardened.patience import Pace, Patience
 
 
 def patience() -> Patience:
-    return Patience(head_seconds=15, pause_seconds=20, bytes_per_second=500)
+    return Patience(Pace(head_seconds=15, body_pause_seconds=20, body_bytes_per_second=500))
 
 
 def test_a_heads_time_counts_from_its_first_byte() -> None:
