@@ -80,6 +80,8 @@ class Post:
     sockets: Sequence[socket.socket] = ()
     holder: Worker | None = None
     restarts: int = 0
+    failed_starts: int = 0
+    """In a row."""
     backoff_seconds: float = BACKOFF_SECONDS_MIN
     is_being_filled: bool = False
 

@@ -9,6 +9,8 @@
     SIGHUP               told to every worker
 
 - A worker that dies is started again: at once first, then ever later, until it has served for a while.
+- If none has ever become ready and each has failed to for `FAILED_STARTS_MAX` times in a row, something is wrong that
+  trying again does not mend: it gives up.
 - A replacement takes its place when it is ready; only then does its predecessor stop accepting, and drain. One that
   does not become ready changes nothing.
 - No worker is ever touched for the sake of another. The listening sockets are the supervisor's: they outlive workers.
@@ -40,6 +42,9 @@ BACKOFF_SECONDS_MAX: Final = 5.0
 """A worker that dies at once must neither take the machine's time nor be away for long."""
 STEADY_SECONDS: Final = 10.0
 """A worker that has served for so long is no longer one that cannot start."""
+FAILED_STARTS_MAX: Final = 5
+"""In a row, of each worker, while none has ever been ready: some seconds, in which what was still on its way (a port,
+a disk, a name) has come. Whoever started the gateway may start it again."""
 START_SECONDS_MAX: Final = 60.0
 """A start takes about a second; on a machine under load perhaps ten."""
 RETIRE_SECONDS: Final = 0.5
@@ -49,7 +54,9 @@ END_MARGIN_SECONDS: Final = 5.0
 
 CUT_SHORT: Final = 1
 UNUSABLE: Final = 2
-"""Exit codes, a worker's as well as the supervisor's: turns were cut; the configuration cannot be used."""
+CANNOT_START: Final = 3
+"""Exit codes, a worker's as well as the supervisor's: turns were cut; the configuration cannot be used. The last is the
+supervisor's alone: no worker came up."""
 
 
 class Supervisor:
@@ -66,7 +73,8 @@ class Supervisor:
         self._stopping = trio.Event()
         self._signals = 0
         self._is_rolling = False
-        self._has_served = False
+        self._was_ready = False
+        self._on_ready: Callable[[], None] | None = None
         self._exit_code = 0
         self._nursery: trio.Nursery
 
@@ -87,26 +95,16 @@ class Supervisor:
         serve for the first time."""
         with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR2) as signals:
             async with trio.open_nursery() as self._nursery:
+                self._on_ready = on_ready
                 self._nursery.start_soon(self._obey, signals)
-                self._nursery.start_soon(self._fill_all, on_ready)
+                for post in self._posts:
+                    self._nursery.start_soon(self._fill, post)
                 await self._stopping.wait()
                 while self._workers:
                     await self._workers[0].ended.wait()
                 self._nursery.cancel_scope.cancel()
         logger.info("stopped")
         return self._exit_code
-
-    async def _fill_all(self, on_ready: Callable[[], None]) -> None:
-        """The first worker of each post; they start side by side."""
-        first = []
-        for post in self._posts:
-            post.holder = await self._start(post)
-            first.append(post.holder)
-        for worker in first:
-            await worker.settled.wait()
-        if not self._stopping.is_set():
-            self._has_served = True
-            on_ready()
 
     # --- one worker -------------------------------------------------------------------------------------------------
 
@@ -165,6 +163,15 @@ class Supervisor:
         if worker.owes_reload:
             worker.process.send_signal(signal.SIGHUP)
         worker.settled.set()
+        self._was_ready = True
+        self._tell_when_all_are()
+
+    def _tell_when_all_are(self) -> None:
+        """Once: afterwards workers come and go."""
+        all_are = all(post.holder is not None and post.holder.ready_at is not None for post in self._posts)
+        if all_are and self._on_ready is not None and not self._stopping.is_set():
+            self._on_ready()
+            self._on_ready = None
 
     def _note_end(self, post: Post, worker: Worker, code: int) -> None:
         was_ready = worker.ready_at is not None
@@ -172,14 +179,23 @@ class Supervisor:
         log("worker_ended", worker=worker.number, pid=worker.process.pid, code=code)
         if self._stopping.is_set():
             self._exit_code = self._exit_code or (CUT_SHORT if was_ready and code != 0 else 0)
-        elif post.holder is worker and not was_ready and code == UNUSABLE and not self._has_served:
+        elif post.holder is worker and code == UNUSABLE and not self._was_ready:
             self._stop(UNUSABLE)
         elif post.holder is worker:
             post.holder = None
-            self._nursery.start_soon(self._fill_again, post, worker.ready_at)
+            self._try_again(post, worker.ready_at)
+
+    def _try_again(self, post: Post, ready_at: float | None) -> None:
+        """Fill the post once more, unless that has proved to be in vain for all."""
+        post.failed_starts = post.failed_starts + 1 if ready_at is None else 0
+        if not self._was_ready and all(each.failed_starts >= FAILED_STARTS_MAX for each in self._posts):
+            logger.error("given_up", failed_starts=FAILED_STARTS_MAX, fix="read what the workers have written above")
+            self._stop(CANNOT_START)
+        else:
+            self._nursery.start_soon(self._fill_again, post, ready_at)
 
     async def _fill_again(self, post: Post, ready_at: float | None) -> None:
-        """Start another process for a post whose holder died, once it is time."""
+        """Start another process for a post whose holder died, once it is time; it was ready since `ready_at`."""
         if post.is_being_filled:
             return
         post.is_being_filled = True
@@ -191,15 +207,15 @@ class Supervisor:
         await trio.sleep(delay)
         post.is_being_filled = False
         if post.holder is None and not self._stopping.is_set() and self._has_sockets(post):
+            post.restarts += 1
             await self._fill(post)
 
     async def _fill(self, post: Post) -> None:
-        post.restarts += 1
         try:
             worker = await self._start(post)
         except OSError as error:  # no more processes, no more descriptors: that may pass
             logger.error("worker_not_started", worker=post.number, error=str(error))  # noqa: TRY400 - it says it all
-            self._nursery.start_soon(self._fill_again, post, None)
+            self._try_again(post, None)
             return
         if post.holder is None:
             post.holder = worker
@@ -211,7 +227,7 @@ class Supervisor:
             post.sockets = post.sockets or self._address.open()
         except CannotListen as error:
             logger.error("worker_not_started", worker=post.number, error=str(error))  # noqa: TRY400 - it says it all
-            self._nursery.start_soon(self._fill_again, post, None)
+            self._try_again(post, None)
         return bool(post.sockets)
 
     # --- replacing them ---------------------------------------------------------------------------------------------

@@ -1,5 +1,6 @@
 """The supervisor with workers that are real processes and serve nobody: what it starts, replaces and ends, and when."""
 
+import errno
 import os
 import signal
 import socket
@@ -11,6 +12,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+import structlog
 import trio
 
 from gateway.server import supervisor as module
@@ -25,7 +27,7 @@ pytestmark = pytest.mark.trio(run=trio.run)
 PATIENCE_SECONDS = 60.0
 
 WORKER = """
-import os, signal, socket, sys
+import os, signal, socket, sys, time
 place, mode, notes = sys.argv[1:]
 number, line, *listeners = map(int, place.split(","))
 mode = open(mode).read()
@@ -37,6 +39,7 @@ def note(word):
 note("started")
 if mode == "unusable": sys.exit(2)
 if mode == "crash": sys.exit(3)
+if mode == "only 0 serves" and number > 0: time.sleep(0.2), sys.exit(2)
 if mode == "deaf": signal.signal(signal.SIGTERM, signal.SIG_IGN)
 signal.signal(signal.SIGHUP, lambda *_: note("hup"))
 line = socket.socket(fileno=line)
@@ -134,6 +137,45 @@ async def test_a_configuration_that_no_worker_can_use_ends_it_with_2(tmp_path: P
     async with supervised(tmp_path, "unusable") as house:
         await until(lambda: house.code is not None)
     assert (house.code, house.is_ready.is_set()) == (2, False)
+
+
+async def test_workers_that_all_fail_to_start_are_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a bounded number of times, with a code that is not the configuration's."""
+    monkeypatch.setattr(module, "BACKOFF_SECONDS_MAX", 0.1)
+    monkeypatch.setattr(module, "FAILED_STARTS_MAX", 3)
+    with structlog.testing.capture_logs() as lines:
+        async with supervised(tmp_path, "crash") as house:
+            await until(lambda: house.code is not None)
+    assert (house.code, house.is_ready.is_set()) == (3, False)
+    assert 6 <= len(house.notes("started")) <= 8
+    assert [line["log_level"] for line in lines if line["event"] == "given_up"] == ["error"]
+
+
+async def test_processes_that_cannot_even_be_made_are_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def fails(*_: object) -> None:
+        raise OSError(errno.EAGAIN, "no more processes")
+
+    monkeypatch.setattr(module, "BACKOFF_SECONDS_MAX", 0.1)
+    monkeypatch.setattr(module, "open_process", fails)
+    async with supervised(tmp_path) as house:
+        await until(lambda: house.code is not None)
+    assert house.code == 3
+
+
+async def test_once_one_was_ready_the_others_are_tried_for_ever_and_told_when_all_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also if they say that the configuration cannot be used: what serves is worth more."""
+    monkeypatch.setattr(module, "BACKOFF_SECONDS_MAX", 0.1)
+    monkeypatch.setattr(module, "FAILED_STARTS_MAX", 2)
+    async with supervised(tmp_path, "only 0 serves") as house:
+        await until(lambda: len([note for note in house.notes("started") if note.startswith("1 ")]) >= 6)
+        assert len(house.pids()) == 1
+        assert not house.is_ready.is_set()
+        house.next_workers("serve")
+        await house.is_ready.wait()
+        assert len(house.pids()) == 2
+    assert house.code == 0
 
 
 async def test_a_worker_that_never_gets_ready_is_killed_and_started_again(
