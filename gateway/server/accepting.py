@@ -6,13 +6,17 @@
 
 Hypercorn takes both steps at one instant, and so closes connections that were accepted an instant ago, whose request is
 still on its way. A worker that is being replaced leaves time between the two: its successor accepts from the same
-sockets, so that nobody notices.
+sockets, so that nobody notices. Where both are taken at once there is no successor: what the kernel has accepted by
+then is taken in before the listener closes, which would reset it, and gets its answer; so does who has come just before
+(`NEWCOMER_SECONDS_MAX` of hardened/connection.py).
 """
 
 from __future__ import annotations
 
+import os
+import socket
 import ssl
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
@@ -27,6 +31,7 @@ from hypercorn.typing import ConnectionState, LifespanState
 from hypercorn.utils import wrap_app
 
 from gateway import limits
+from gateway.server.hardened.connection import NEWCOMER_SECONDS_MAX
 from gateway.server.sockets import Sockets
 
 logger = structlog.get_logger("gateway.server")
@@ -34,22 +39,30 @@ logger = structlog.get_logger("gateway.server")
 HANDSHAKE_SECONDS_MAX: Final = 10.0
 """A handshake takes two round trips; a peer that is slower than this is none."""
 
-Listener = trio.SocketListener | trio.SSLListener[trio.SocketStream]
+WAITING_MAX: Final = 4096
+"""Beyond what the kernel keeps of them (net.core.somaxconn): taking them in ends, whoever else comes."""
+
+Listener = trio.abc.Listener[trio.SocketStream] | trio.SSLListener[trio.SocketStream]
+Stream = trio.SocketStream | trio.SSLStream[trio.SocketStream]
+ServeOne = Callable[[Any], Awaitable[object]]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(eq=False)
 class WayDown:
-    """The two steps of the end. Setting `ending` alone takes both."""
+    """The two steps of the end."""
 
     closing: trio.Event = field(default_factory=trio.Event)
     ending: trio.Event = field(default_factory=trio.Event)
+    is_without_successor: bool = False
+    """Both steps were taken at once: nobody else will accept what waits."""
 
     def close(self) -> None:
         """Accept no more connections."""
         self.closing.set()
 
     def end(self) -> None:
-        """Close what idles, and give the rest its time."""
+        """Close what idles, and give the rest its time. Without the first step before it, it takes both."""
+        self.is_without_successor = not self.closing.is_set()
         self.closing.set()
         self.ending.set()
 
@@ -81,7 +94,7 @@ async def accept_connections(
         serve_bounded = partial(Sockets(sockets_max).serve, serve_one)
         async with trio.open_nursery() as connections:
             on_open()
-            await _accept(serve_bounded, [_with_tls(one, tls) for one in listeners], connections, way_down.closing)
+            await _accept(serve_bounded, listeners, tls, connections, way_down)
             await way_down.ending.wait()
             await context.terminated.set()
             connections.cancel_scope.deadline = trio.current_time() + config.graceful_timeout
@@ -110,20 +123,64 @@ def _with_whole_answers(app: Any, closing: trio.Event) -> Any:
 
 
 async def _accept(
-    serve_one: Any, listeners: Sequence[Listener], connections: trio.Nursery, closing: trio.Event
+    serve_one: ServeOne,
+    listeners: Sequence[trio.SocketListener],
+    tls: ssl.SSLContext | None,
+    connections: trio.Nursery,
+    way_down: WayDown,
 ) -> None:
-    """Until the first step; then the listeners are closed."""
-    async with trio.open_nursery() as accepting:
+    """Until the first step. Then the listeners are closed; what waits in them is a successor's, or is served first."""
+    try:
+        async with trio.open_nursery() as accepting:
+            for listener in listeners:
+                kept = _with_tls(_KeptOpen(listener), tls)
+                serve = partial(trio.serve_listeners, serve_one, [kept], handler_nursery=connections)
+                accepting.start_soon(serve)
+            await way_down.closing.wait()
+            accepting.cancel_scope.cancel()
+        for listener in listeners if way_down.is_without_successor else ():
+            for stream in _waiting_at(listener):
+                connections.start_soon(_serve_and_close, serve_one, _over_tls(stream, tls))
+    finally:
         for listener in listeners:
-            serve = partial(trio.serve_listeners, serve_one, [listener], handler_nursery=connections)
-            accepting.start_soon(serve)
-        await closing.wait()
-        accepting.cancel_scope.cancel()
+            listener.socket.close()
 
 
-async def _serve_one(
-    serve: Any, way_down: WayDown, stream: trio.SocketStream | trio.SSLStream[trio.SocketStream]
-) -> None:
+class _KeptOpen(trio.abc.Listener[trio.SocketStream]):
+    """A listener that outlives whoever accepts from it: closing it is somebody else's."""
+
+    def __init__(self, listener: trio.SocketListener) -> None:
+        self._listener = listener
+
+    async def accept(self) -> trio.SocketStream:
+        return await self._listener.accept()
+
+    async def aclose(self) -> None:
+        await trio.lowlevel.checkpoint()
+
+
+def _waiting_at(listener: trio.SocketListener) -> Iterator[trio.SocketStream]:
+    """What the kernel has accepted, without a wait. Meanwhile it accepts no more, so that few come behind."""
+    with socket.socket(fileno=os.dup(listener.socket.fileno())) as sock:
+        sock.listen(0)
+        for _ in range(WAITING_MAX):
+            try:
+                accepted, _ = sock.accept()
+            except OSError:  # none is left, or no descriptor for one
+                return
+            accepted.setblocking(False)
+            yield trio.SocketStream(trio.socket.from_stdlib_socket(accepted))
+
+
+async def _serve_and_close(serve_one: ServeOne, stream: Stream) -> None:
+    """As Trio serves what it accepts."""
+    try:
+        await serve_one(stream)
+    finally:
+        await trio.aclose_forcefully(stream)  # noqa: ASYNC102 - it does not wait
+
+
+async def _serve_one(serve: ServeOne, way_down: WayDown, stream: Stream) -> None:
     """A peer that has not shaken hands yet is nobody to wait for: its handshake ends with the process's way down."""
     if isinstance(stream, trio.SSLStream) and not await _shake_hands(stream, way_down.ending):
         await trio.aclose_forcefully(stream)
@@ -132,11 +189,12 @@ async def _serve_one(
 
 
 async def _shake_hands(stream: trio.SSLStream[trio.SocketStream], ending: trio.Event) -> bool:
-    """Whether the handshake was done, in time and before the end."""
+    """Whether the handshake was done in time; at the end, in what every newcomer has then."""
     is_done = False
+    begun = trio.current_time()
     with trio.move_on_after(HANDSHAKE_SECONDS_MAX):
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(_cancel_at, ending, nursery.cancel_scope)
+            nursery.start_soon(_cancel_at, ending, nursery.cancel_scope, begun + NEWCOMER_SECONDS_MAX)
             try:
                 await stream.do_handshake()
             except trio.BrokenResourceError as error:
@@ -147,11 +205,15 @@ async def _shake_hands(stream: trio.SSLStream[trio.SocketStream], ending: trio.E
     return is_done
 
 
-async def _cancel_at(event: trio.Event, scope: trio.CancelScope) -> None:
+async def _cancel_at(event: trio.Event, scope: trio.CancelScope, soonest: float) -> None:
     await event.wait()
-    scope.cancel()
+    scope.deadline = min(scope.deadline, soonest)
 
 
-def _with_tls(listener: trio.SocketListener, tls: ssl.SSLContext | None) -> Listener:
+def _with_tls(listener: trio.abc.Listener[trio.SocketStream], tls: ssl.SSLContext | None) -> Listener:
     """HTTPS ends without TLS's own goodbye in practice: the framing of HTTP tells a cut message."""
     return listener if tls is None else trio.SSLListener(listener, tls, https_compatible=True)
+
+
+def _over_tls(stream: trio.SocketStream, tls: ssl.SSLContext | None) -> Stream:
+    return stream if tls is None else trio.SSLStream(stream, tls, server_side=True, https_compatible=True)

@@ -13,6 +13,7 @@ import pytest
 import trio
 from trio.testing import open_stream_to_socket_listener
 
+from gateway.server.hardened.connection import NEWCOMER_SECONDS_MAX
 from gateway.server.serve import (
     DRAIN_MARGIN_SECONDS,
     CannotListen,
@@ -33,6 +34,7 @@ UPGRADE = (
 PING = b"\x89\x00"
 CLOSE_1012 = b"\x88\x02\x03\xf4"
 DRAIN_SECONDS = 30.0
+WAITING = 200
 
 
 # --- the port ---------------------------------------------------------------------------------------------------
@@ -225,6 +227,48 @@ async def test_running_answers_end_by_themselves_and_then_serving_ends() -> None
             await house.say(GET)
         assert b"last" in await read_all(stream)
     assert house.seen == [(5, "drain"), (20, "answered"), (20, "ended by itself: True")]
+
+
+async def test_who_waits_in_the_kernel_at_the_signal_is_answered() -> None:
+    """T7: closing a listener resets what waits in it; these clients were accepted as far as they can tell."""
+    async with served(streaming_for(0)) as house:
+        await trio.sleep(1)
+        waiting = [socket.create_connection(("127.0.0.1", house.port)) for _ in range(WAITING)]
+        for sock in waiting:
+            sock.sendall(GET)
+        signal.raise_signal(signal.SIGTERM)
+        for sock in waiting:
+            sock.setblocking(False)
+            async with trio.SocketStream(trio.socket.from_stdlib_socket(sock)) as stream:
+                answer = await read_all(stream)
+                assert answer.startswith(b"HTTP/1.1 200 ")
+                assert b"connection: close" in answer
+        with pytest.raises(OSError, match="all attempts to connect"):
+            await house.say(GET)
+    assert house.seen[-1] == (1, "ended by itself: True")
+
+
+async def test_a_newcomer_has_a_moment_for_its_request_and_no_more() -> None:
+    """T7: its request may be on its way; one that says nothing does not hold the process."""
+    async with served(streaming_for(0)) as house:
+        slow, mute = await house.say(b""), await house.say(b"")
+        await trio.sleep(0.1)
+        signal.raise_signal(signal.SIGTERM)
+        await trio.sleep(0.3)
+        await slow.send_all(GET)
+        assert b"last" in await read_all(slow)
+        assert trio.current_time() == 0.4
+        assert await read_all(mute) == b""
+    assert house.seen[-1] == (NEWCOMER_SECONDS_MAX, "ended by itself: True")
+
+
+async def test_one_that_was_served_is_no_newcomer() -> None:
+    async with served(streaming_for(0)) as house:
+        stream = await house.say(GET)
+        await trio.sleep(0.1)
+        signal.raise_signal(signal.SIGTERM)
+        assert b"last" in await read_all(stream)
+    assert house.seen[-1] == (0.1, "ended by itself: True")
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

@@ -30,6 +30,9 @@ CLOSE_SECONDS_MAX: Final = 1.0
 """TLS says goodbye before it closes; a peer that takes nothing does not hold that up."""
 LINGER_SECONDS_MAX: Final = 2.0
 """How long a refused peer that still sends is read: closed at once, a reset could overtake the answer."""
+NEWCOMER_SECONDS_MAX: Final = 0.5
+"""At the process's end: what a connection may take from its accept to its first byte. It was accepted before anybody
+could tell its client not to come, and closed at once it would look like a reset."""
 LAST_WRITE_SECONDS_MAX: Final = 0.25
 """What a write has left when its connection is cancelled: at the drain's end, or on a second signal."""
 
@@ -46,6 +49,7 @@ class HardenedServer(TCPServer):
     _write_scope: trio.CancelScope | None = None
     _writes_end_at = inf
     _has_ended = False
+    _newcomer_until = -inf
 
     async def run(self) -> None:
         """Serve the connection; an exception ends it and nothing else."""
@@ -87,6 +91,7 @@ class HardenedServer(TCPServer):
         return None, True
 
     async def _serve(self, is_tls: bool, client: tuple[str, int] | None, server: tuple[str, int] | None) -> None:
+        self._newcomer_until = trio.current_time() + NEWCOMER_SECONDS_MAX
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._end_writes)
             async with InboxTaskGroup() as self._task_group:
@@ -98,6 +103,14 @@ class HardenedServer(TCPServer):
                 self._has_ended = True
                 await self.idle_task.stop()
             nursery.cancel_scope.cancel()
+
+    async def _idle_timeout(self) -> None:
+        """Close what idles: for too long, or at the end, where a newcomer has a moment to say what it wants."""
+        with trio.move_on_after(self.config.keep_alive_timeout):
+            await self.context.terminated.wait()
+            await trio.sleep_until(self._newcomer_until)
+        with trio.CancelScope(shield=True):
+            await self._initiate_server_close()
 
     # --- writing ----------------------------------------------------------------------------------------------------
 
@@ -112,6 +125,7 @@ class HardenedServer(TCPServer):
             await self._end()
             await self.protocol.handle(Closed())
         elif not self._has_ended:  # an idle timer that starts now would keep the socket of a peer that has left
+            self._newcomer_until = -inf  # it has said what it wants
             await super().protocol_send(event)
 
     async def _write(self, data: bytes) -> bool:
