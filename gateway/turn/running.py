@@ -48,7 +48,7 @@ from gateway.core.messages import (
     Tick,
 )
 from gateway.core.money import EndedBy
-from gateway.core.rules import Phase, TurnRules
+from gateway.core.rules import EXPIRED, Clock, Phase, TurnRules
 from gateway.core.turn import Turn
 from gateway.ports import Downstream, Model, Order, Route, Stamped, UpstreamCall
 from gateway.turn.books import Books
@@ -90,6 +90,7 @@ class RunningTurn:
         self._outgoing: deque[Frames] = deque()
         self._finish: Finish | None = None
         self._upstream_request_id: str | None = None
+        self._house_drains = False
         self._write_began_at = math.inf
         self._waiting = trio.CancelScope()
         self._reading = trio.CancelScope()
@@ -103,6 +104,7 @@ class RunningTurn:
 
     def signal(self, arrived: Input) -> None:
         """Tell the turn what happens beside its channels; it looks up from whatever it waits for."""
+        self._house_drains = self._house_drains or isinstance(arrived, DrainStarted)
         self._mail.append((arrived, trio.current_time()))
         self._waiting.cancel()
 
@@ -328,13 +330,16 @@ class RunningTurn:
             self._upstream_request_id = _request_id(arrived.failure.answer.headers)
 
     async def _end_abruptly(self, error: BaseException) -> None:
-        """A bug, or a cancellation from outside: close the books all the same, and tell the client what can be told."""
-        commands = self._turn.step(GatewayFailed(_INTERNAL_FAILURE), trio.current_time())
+        """A bug, or a cancellation from outside: close the books all the same, and tell the client what can be told. In
+        a drain it is the drain that is cut short."""
+        is_bug = _is_bug(error)
+        failure = EXPIRED[Clock.T7] if self._house_drains and not is_bug else _INTERNAL_FAILURE
+        commands = self._turn.step(GatewayFailed(failure), trio.current_time())
         finish = next((command for command in commands if isinstance(command, Finish)), self._finish)
         async with trio.open_nursery() as nursery:
             if finish is not None:
                 nursery.start_soon(self._books.close, finish, self._upstream_request_id)
-            if _is_bug(error):
+            if is_bug:
                 logger.error("internal_error", turn_id=self._order.turn_id, exc_info=error)
                 await self._tell_the_end([*self._outgoing, *commands])
 

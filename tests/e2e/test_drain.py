@@ -1,5 +1,6 @@
 """SIGTERM to a real gateway process: what runs ends by itself, what is idle is told, and then the process ends (T7)."""
 
+import json
 import signal
 import socket
 import time
@@ -112,6 +113,7 @@ def test_an_idle_keep_alive_connection_does_not_hold_the_process(tmp_path: Path)
 
 
 def test_a_second_signal_cuts_what_runs(tmp_path: Path) -> None:
+    """T7, B3: it is recorded as the drain's doing, and costs the client nothing."""
     with gateway_before(Reply((*BEGINNING, Silence())), tmp_path) as (process, url), streaming(url) as lines:
         process.signal(signal.SIGTERM)
         process.wait_for('"draining"')
@@ -122,4 +124,8 @@ def test_a_second_signal_cuts_what_runs(tmp_path: Path) -> None:
         assert process.wait() == 1
         assert time.monotonic() - began < SOON_SECONDS
         assert '"event": "cut_short"' in process.output
-        assert '"event": "turn"' in process.output
+        turn = next(json.loads(line) for line in process.output.splitlines() if '"event": "turn"' in line)
+        attempt = {"route": "slow-1", "outcome": "server_draining", "reason": "output_delivered"}
+        assert (turn["outcome"], turn["attempts"]) == ("server_draining", [attempt])
+        assert (turn["ledger"], turn["nanodollars"], turn["flags"]) == ("voided", None, ["unmetered"])
+        assert "Traceback" not in process.output

@@ -197,7 +197,9 @@ def test_a_second_signal_cuts_what_runs_in_every_worker_and_records_it(tmp_path:
             gateway.process.signal(signal.SIGINT)
         assert gateway.process.wait() == 1, gateway.process.output
         assert all(outcome.startswith("cut: ") for outcome in long), long
-        assert gateway.process.output.count('"event": "turn"') == LONG_CLIENTS
+        turns = [line for line in gateway.process.output.splitlines() if '"event": "turn"' in line]
+        assert [json.loads(line)["outcome"] for line in turns] == ["server_draining"] * LONG_CLIENTS
+        assert "Traceback" not in gateway.process.output
         assert '"event": "cut_short"' in gateway.process.output
 
 

@@ -397,3 +397,42 @@ async def test_a_bound_keeps_a_hard_stop_from_hanging(door: str) -> None:
         await trio.sleep_until(1.0)
         client.stop_server()
     assert client.ended_at <= 7.0
+
+
+CUT_SHORT: dict[str, tuple[Any, list[str], list[str]]] = {
+    # what the upstream does, the attempt on record, the money (B3: the gateway's own fault)
+    "before any event": (A.reply(Silence()), ["a server_draining (draining)"], ["voided"]),
+    "during the hold": (A.reply(A.prelude, Silence()), ["a server_draining (draining)"], ["voided"]),
+    "after output": (
+        A.reply(A.prelude, A.delta(), Silence()),
+        ["a server_draining (output_delivered)"],
+        ["voided unmetered"],
+    ),
+}
+
+
+@pytest.mark.parametrize("moment", CUT_SHORT)
+@in_every_order
+async def test_a_drain_that_is_cut_short_is_recorded_as_one(door: str, moment: str, logged: Log) -> None:
+    """T7, T10, B3: a second signal."""
+    reply, attempts, money = CUT_SHORT[moment]
+    w = world(reply, B.answer())
+    async with turn_beside(w, door) as client:
+        await trio.sleep_until(2.0)
+        w.gateway.drain()
+        await trio.sleep_until(3.0)
+        client.stop_server()
+    w.assert_at_rest()
+    assert (w.attempts, w.money) == (attempts, money)
+    assert [record.closing.outcome for record in w.turns if record.closing] == ["server_draining"]
+    assert names(logged) == []
+
+
+@in_every_order
+async def test_a_cancellation_without_a_drain_is_an_internal_error(door: str) -> None:
+    """X: something in the server ended the connection's tasks."""
+    w = world(A.reply(A.prelude, Silence()), B.answer())
+    async with turn_beside(w, door) as client:
+        await trio.sleep_until(2.0)
+        client.stop_server()
+    assert [record.closing.outcome for record in w.turns if record.closing] == ["internal_error"]
