@@ -39,6 +39,7 @@ class PrometheusMeter:
         self._attempts = self._counter("attempts", "Upstream calls that ended.", "route", "outcome")
         self._replays = self._counter("replays", "Attempts that were discarded and replayed elsewhere.", "route")
         self._refusals = self._counter("refusals", "Requests that became no turn.", "door", "code")
+        self._cuts = self._counter("connections_cut", "Connections that the server ended.", "why")
         self._money = Counter("gateway_settled_nanodollars", "What clients were charged.", registry=self.registry)
         self._seconds = self._histogram("turn_seconds", "A turn, from its reservation to its end.", "door")
         self._hold = self._histogram("hold_seconds", "How long a turn's first events were held back.", "door")
@@ -76,6 +77,10 @@ class PrometheusMeter:
             self._output(door).observe(measures.first_output_seconds)
         if measures.nanodollars:
             self._money.inc(measures.nanodollars)
+
+    def connection_cut(self, why: str) -> None:
+        """The server ended a connection, in one of its words for it."""
+        self._cuts(why).inc()
 
     # --- what is the case ---------------------------------------------------------------------------------------
 

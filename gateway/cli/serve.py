@@ -189,6 +189,7 @@ async def serve_gateway(
         write_seconds=settings.write_timeout,
         pace=Pace(settings.head_timeout, settings.body_pause, bounds.body_bytes_per_second_min),
         sockets_max=bounds.sockets_max,
+        on_cut=gateway.meter.connection_cut,
         tls=tls,
         way_down=way_down,
         on_listening=on_listening,

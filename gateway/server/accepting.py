@@ -32,6 +32,7 @@ from hypercorn.utils import wrap_app
 
 from gateway import limits
 from gateway.server.hardened.connection import NEWCOMER_SECONDS_MAX
+from gateway.server.hardened.settings import Cut, settings_of
 from gateway.server.sockets import Sockets
 
 logger = structlog.get_logger("gateway.server")
@@ -91,7 +92,8 @@ async def accept_connections(
         serve_one = partial(
             _serve_one, partial(server, wrapped, config, context, ConnectionState(state.copy())), way_down
         )
-        serve_bounded = partial(Sockets(sockets_max).serve, serve_one)
+        sockets = Sockets(sockets_max, partial(settings_of(config).on_cut, Cut.NO_SOCKET))
+        serve_bounded = partial(sockets.serve, serve_one)
         async with trio.open_nursery() as connections:
             on_open()
             await _accept(serve_bounded, listeners, tls, connections, way_down)

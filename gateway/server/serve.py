@@ -91,6 +91,7 @@ async def serve(
     ping_seconds: float = limits.PING_SECONDS,
     pace: Pace = AT_ITS_PACE,
     sockets_max: int = limits.SOCKETS_MAX,
+    on_cut: Callable[[str], None] = lambda why: None,
     tls: ssl.SSLContext | None = None,
     way_down: WayDown | None = None,
     on_listening: Callable[[], None] = lambda: None,
@@ -105,7 +106,7 @@ async def serve(
         give_up_dead_peers(listener.socket, write_seconds + WRITE_MARGIN_SECONDS, ping_seconds)
     hardened.install()
     config = _hypercorn_config(drain_seconds, websocket_message_bytes_max, write_seconds, ping_seconds)
-    config.pace = pace
+    config.pace, config.on_cut = pace, on_cut
     everything = trio.CancelScope()
 
     def opened() -> None:

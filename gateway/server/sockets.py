@@ -35,8 +35,9 @@ Stream = trio.SocketStream | trio.SSLStream[trio.SocketStream]
 class Sockets:
     """The connections of one process. Whoever calls `serve` closes the stream when it returns."""
 
-    def __init__(self, sockets_max: int) -> None:
+    def __init__(self, sockets_max: int, on_refused: Callable[[], None] = lambda: None) -> None:
         self._sockets_max = sockets_max
+        self._on_refused = on_refused
         self._open = 0
         self._refusing = 0
         self._refused = 0
@@ -69,6 +70,7 @@ class Sockets:
 
     def _note_refused(self) -> None:
         self._refused += 1
+        self._on_refused()
         now = trio.current_time()
         if now - self._last_line_at >= LINE_SECONDS:
             logger.warning("sockets_refused", open=self._open, refused=self._refused)

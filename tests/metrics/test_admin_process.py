@@ -8,6 +8,7 @@ import socket
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import httpx2
 import pytest
@@ -72,12 +73,21 @@ def turn(client: httpx2.Client, url: str) -> None:
     client.post(f"{url}/v1/responses", json=request, headers={"authorization": "Bearer key"})
 
 
+def say_garbage(url: str) -> None:
+    """A connection that the server cuts."""
+    with socket.create_connection((urlsplit(url).hostname or "", urlsplit(url).port or 0)) as peer:
+        peer.sendall(b"garbage\r\n\r\n")
+        while peer.recv(4096):
+            pass
+
+
 @pytest.mark.smoke
 def test_a_worker_tells_what_it_does_and_changes_what_it_logs(tmp_path: Path, client: httpx2.Client) -> None:
     port = free_ports_next_to_each_other()
     with serving_gateway(written(tmp_path, port), **{WORKER: "1"}) as (process, url):
         admin = admin_url(process)
         turn(client, url)
+        say_garbage(url)
         text = client.get(f"{admin}/metrics").text
         assert client.post(f"{admin}/log-level", content="error").json() == {"level": "error"}
         turn(client, url)
@@ -85,6 +95,7 @@ def test_a_worker_tells_what_it_does_and_changes_what_it_logs(tmp_path: Path, cl
         lines = [json.loads(line) for line in process.output.splitlines()]
     assert admin == f"http://127.0.0.1:{port + 1}"
     assert 'gateway_worker{worker="1"} 1.0' in text
+    assert 'gateway_connections_cut_total{why="bad_request"} 1.0' in text
     assert 'gateway_attempts_total{outcome="upstream_connect_error",route="only"} 1.0' in text
     assert 'gateway_attempts_total{outcome="upstream_connect_error",route="only"} 2.0' in again
     assert [line["client_address"] for line in lines if line["event"] == "turn"] == ["127.0.0.1"]

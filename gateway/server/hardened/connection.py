@@ -22,7 +22,7 @@ from hypercorn.utils import parse_socket_addr
 
 from gateway.server.hardened.http1 import HardenedHTTP1
 from gateway.server.hardened.inbox import InboxTaskGroup
-from gateway.server.hardened.settings import settings_of
+from gateway.server.hardened.settings import Cut, settings_of
 
 logger = structlog.get_logger("gateway.server")
 
@@ -138,6 +138,7 @@ class HardenedServer(TCPServer):
             except GONE:
                 return False
             return True
+        settings_of(self.config).on_cut(Cut.STALLED)
         logger.warning("client_stalled", seconds=round(trio.current_time() - begun, 3))
         self._reset_on_close()
         await trio.aclose_forcefully(self.stream)
@@ -212,6 +213,7 @@ class HardenedServer(TCPServer):
 
     async def _drop(self, error: BaseException) -> None:
         """Only where it happened is told: an exception's own words may be what the peer sent."""
+        settings_of(self.config).on_cut(Cut.FAULT)
         logger.warning("connection_dropped", **_where(error))
         await trio.aclose_forcefully(self.stream)
 

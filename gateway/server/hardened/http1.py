@@ -22,7 +22,7 @@ from hypercorn.protocol.http_stream import HTTPStream
 from gateway.server.hardened.heads import BAD_REQUEST, HeadGuard
 from gateway.server.hardened.patience import Patience
 from gateway.server.hardened.refusals import refusal
-from gateway.server.hardened.settings import settings_of
+from gateway.server.hardened.settings import Cut, settings_of
 from gateway.server.hardened.websockets import HardenedWebSocket
 
 BEHIND_BYTES_MAX: Final = 65_536
@@ -111,7 +111,8 @@ class HardenedHTTP1(H11Protocol):
     async def _keep_behind(self, data: bytes) -> None:
         """Keep what follows a request until its answer has ended. Too much of it is no next request."""
         self._behind += data
-        if len(self._behind) > BEHIND_BYTES_MAX:
+        if len(self._behind) > BEHIND_BYTES_MAX and not self._is_refused:
+            settings_of(self.config).on_cut(Cut.BAD_REQUEST)
             self._is_refused = True
             await self.send(Closed())
 
@@ -226,6 +227,8 @@ class HardenedHTTP1(H11Protocol):
 
     async def _refuse(self, status: int) -> None:
         """Answer with a status if an answer can still begin, and close. The app has to do with it no longer."""
+        if not self._is_refused:
+            settings_of(self.config).on_cut(Cut.SLOW if status == TIMED_OUT else Cut.BAD_REQUEST)
         self._is_refused = True
         self.patience.rest()
         await self._close_stream()

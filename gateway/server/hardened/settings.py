@@ -2,10 +2,35 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from enum import StrEnum
+
 from hypercorn.config import Config
 
 from gateway import limits
 from gateway.server.hardened.patience import Pace
+
+
+class Cut(StrEnum):
+    """Why the server ended a connection that its peer would have gone on with: the metric's label."""
+
+    NO_SOCKET = "sockets_max"
+    BAD_REQUEST = "bad_request"
+    """it was no HTTP/1.1, or larger than is accepted"""
+    BAD_FRAME = "bad_frame"
+    """a WebSocket broke its protocol: closed with 1002, 1007 or 1009"""
+    SLOW = "slow"
+    """a head or a body came too slowly"""
+    STALLED = "stalled"
+    """it took nothing for `write_timeout`"""
+    SILENT = "silent"
+    """it answered no ping"""
+    FAULT = "fault"
+    """an exception in the server's own layers"""
+
+
+def _count_nothing(_why: Cut) -> None:
+    """Under Hypercorn's own command line nobody asks."""
 
 
 class HardenedConfig(Config):
@@ -15,6 +40,8 @@ class HardenedConfig(Config):
     """T6: for one write."""
     pace: Pace = Pace()
     """What a request may take to arrive."""
+    on_cut: Callable[[Cut], None] = staticmethod(_count_nothing)
+    """Called once for each connection that the server cuts."""
 
 
 def settings_of(config: Config) -> HardenedConfig | type[HardenedConfig]:

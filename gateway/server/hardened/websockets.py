@@ -16,6 +16,7 @@ from wsproto.frame_protocol import CloseReason
 
 from gateway import limits
 from gateway.server.hardened.messages import MessageBuffer
+from gateway.server.hardened.settings import Cut, settings_of
 
 logger = structlog.get_logger("gateway.server")
 
@@ -135,6 +136,7 @@ class HardenedWebSocket(WSStream):
 
     async def _fail(self, code: int, reason: str | None) -> None:
         self.peer_is_at_fault = True
+        settings_of(self.config).on_cut(Cut.BAD_FRAME)
         await self._send_wsproto_event(CloseConnection(code=code, reason=reason))
         await self.send(StreamClosed(stream_id=self.stream_id))
 
@@ -150,6 +152,7 @@ class HardenedWebSocket(WSStream):
         seconds = self.config.websocket_ping_interval or limits.PING_SECONDS
         while not self.closed and not self._over.is_set():
             if self._silent_pings >= SILENT_PINGS_MAX:
+                settings_of(self.config).on_cut(Cut.SILENT)
                 logger.info("peer_silent", seconds=seconds * SILENT_PINGS_MAX)
                 await self.send(StreamClosed(stream_id=self.stream_id))
                 return
