@@ -1,5 +1,6 @@
 """Hypercorn's own command line with deploy/hypercorn.toml."""
 
+import json
 import signal
 import sys
 from pathlib import Path
@@ -17,7 +18,7 @@ COMMAND = [
 ]
 
 
-def test_it_serves_a_turn_and_logs_as_the_configuration_says(tmp_path: Path) -> None:
+def test_it_serves_a_turn_logs_as_the_configuration_says_and_names_the_production_way(tmp_path: Path) -> None:
     names = ("only-1", "only-2")
     with LoopbackUpstreams([Script(name, [ANSWER]) for name in names]) as upstreams:
         file = write_configuration(tmp_path, {name: upstreams.base_url(name) for name in names}, ["only"])
@@ -31,6 +32,8 @@ def test_it_serves_a_turn_and_logs_as_the_configuration_says(tmp_path: Path) -> 
             )
             assert (response.status_code, response.text.count("event: response.completed\n")) == (200, 1)
             assert "server" not in response.headers
+            told = process.wait_for('.*"event": "not_for_production".*')[0]
+            assert (json.loads(told)["level"], "use `gateway serve`" in told) == ("warning", True)
             process.wait_for('"event": "turn".*"outcome": "completed"')
             process.signal(signal.SIGTERM)
             assert process.wait() == 0
