@@ -18,7 +18,6 @@ from typing import Final
 import click
 import structlog
 import trio
-from structlog.typing import EventDict, WrappedLogger
 
 from gateway.app import Gateway
 from gateway.cli.unusable import Unusable
@@ -84,9 +83,8 @@ def serve(
     given = {"host": host, "port": port, "log_format": log_format, "tls_certificate": tls_cert, "tls_key": tls_key}
     config = with_server(read_config(file), **given)
     tls = tls_of(config)
-    configure_logs(config.server.log_format, config.server.log_level)
+    configure_logs(config.server.log_format, config.server.log_level, None if place is None else place.number)
     if place is not None:
-        name_in_logs(place.number)
         run_until_stopped(partial(_serve_place, gateway_of(config), tls, place))
     elif workers > 1:
         supervise(config, workers, launcher(file, workers, given), place_named(file, host, port))
@@ -153,15 +151,6 @@ async def _open_control(held: AsyncExitStack, named: str | None, port: int) -> t
 
 async def _serve_place(gateway: Gateway, tls: ssl.SSLContext | None, place: Place) -> bool:
     return await work(place, partial(serve_gateway, gateway, tls=tls), lambda: gateway.engine.running_turns)
-
-
-def name_in_logs(worker: int) -> None:
-    """Have every line of the gateway's own say which worker wrote it: all write to the supervisor's stderr."""
-
-    def name(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
-        return {"worker": worker, **event}
-
-    structlog.configure(processors=[name, *structlog.get_config()["processors"]])
 
 
 async def serve_gateway(

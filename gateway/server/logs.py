@@ -27,9 +27,15 @@ TIMES: Final = {
 }
 
 
-def configure_logs(log_format: str, level: str) -> None:
-    """Send all log lines to stderr. `log_format` is "json" or "console"; `level` names one of logging's."""
-    every_line = (structlog.stdlib.add_log_level, structlog.stdlib.add_logger_name, TIMES[log_format])
+def configure_logs(log_format: str, level: str, worker: int | None = None) -> None:
+    """Send all log lines to stderr. `log_format` is "json" or "console"; `level` names one of logging's. Lines of one
+    worker of several carry its number: all write to the supervisor's stderr."""
+    every_line: tuple[Processor, ...] = (
+        *(() if worker is None else (_naming(worker),)),
+        structlog.stdlib.add_log_level,
+        structlog.stdlib.add_logger_name,
+        TIMES[log_format],
+    )
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
@@ -50,6 +56,13 @@ def configure_logs(log_format: str, level: str) -> None:
         wrapper_class=structlog.stdlib.BoundLogger,
         logger_factory=structlog.stdlib.LoggerFactory(),
     )
+
+
+def _naming(worker: int) -> Processor:
+    def name(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
+        return {"worker": worker, **event}
+
+    return name
 
 
 def _renderers(log_format: str) -> tuple[Processor, ...]:

@@ -45,6 +45,22 @@ def test_the_level_is_the_gateways_own_and_libraries_are_heard_from_warning_up(
     assert events == ["a_detail", "what went wrong"]
 
 
+@pytest.mark.parametrize("log_format", ["json", "console"])
+def test_every_line_of_a_worker_has_its_number_also_a_librarys(
+    log_format: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    configure_logs(log_format, "debug", worker=3)
+    structlog.get_logger("gateway.turn").info("turn")
+    logging.getLogger("hypercorn.error").warning("what went %s", "wrong")
+    logging.getLogger("quart.app").error("what went wrong, too")
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 3
+    if log_format == "json":
+        assert [(list(json.loads(line))[3], json.loads(line)["worker"]) for line in lines] == [("worker", 3)] * 3
+    else:
+        assert ["worker" in line for line in lines] == [True] * 3
+
+
 def test_below_the_level_nothing_is_written(capsys: pytest.CaptureFixture[str]) -> None:
     configure_logs("json", "error")
     structlog.get_logger("gateway.turn").warning("books_not_closed")
