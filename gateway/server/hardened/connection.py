@@ -194,7 +194,9 @@ class HardenedServer(TCPServer):
             await self._close()
             return
         patience.end(trio.current_time() + LINGER_SECONDS_MAX)
+        # TLS cannot be closed by half, but the connection below it can: the answer's own framing says that it is whole.
         stream: Any = self.stream
+        stream = stream.transport_stream if isinstance(stream, trio.SSLStream) else stream
         if isinstance(stream, trio.abc.HalfCloseableStream):
             with suppress(*GONE):
                 await stream.send_eof()

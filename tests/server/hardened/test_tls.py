@@ -1,6 +1,8 @@
 """TLS: HTTP/1.1 is all that is offered, and a peer that takes nothing is dropped there, too."""
 
 import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import hypercorn.config
@@ -39,13 +41,12 @@ async def flood(_scope: Any, _receive: Any, send: Any) -> None:
         await send({"type": "http.response.body", "body": bytes(1_000_000), "more_body": True})
 
 
-@pytest.mark.trio(run=trio.run)
-async def test_http1_is_agreed_on_and_a_stalled_peer_is_dropped() -> None:
-    """T6, on real sockets."""
+@asynccontextmanager
+async def encrypted(has_ended: trio.Event) -> AsyncIterator[trio.SSLStream[trio.SocketStream]]:
+    """A client of `flood` on real sockets, its handshake done; the event is set when its connection has ended."""
     server, client = contexts()
     config = HardenedConfig()
-    config.write_seconds = 0.5
-    has_ended = trio.Event()
+    config.write_seconds, config.errorlog = 0.5, None
 
     async def serve(stream: Any) -> None:
         app: Any = wrap_app(flood, config.wsgi_max_body_size, "asgi")
@@ -60,8 +61,27 @@ async def test_http1_is_agreed_on_and_a_stalled_peer_is_dropped() -> None:
             tcp = await open_stream_to_socket_listener(listener)
             stream = trio.SSLStream(tcp, client, server_hostname=HOST, https_compatible=True)
             await stream.do_handshake()
-            assert stream.selected_alpn_protocol() == "http/1.1"
-            await stream.send_all(request("GET / HTTP/1.1"))
-            await has_ended.wait()
+            yield stream
             await trio.aclose_forcefully(stream)
             nursery.cancel_scope.cancel()
+
+
+@pytest.mark.trio(run=trio.run)
+async def test_http1_is_agreed_on_and_a_stalled_peer_is_dropped() -> None:
+    """T6, on real sockets."""
+    has_ended = trio.Event()
+    async with encrypted(has_ended) as stream:
+        assert stream.selected_alpn_protocol() == "http/1.1"
+        await stream.send_all(request("GET / HTTP/1.1"))
+        await has_ended.wait()
+
+
+@pytest.mark.trio(run=trio.run)
+async def test_a_refused_peer_sees_the_end_of_its_answer_at_once() -> None:
+    """And not when the moment is over in which it is read."""
+    has_ended = trio.Event()
+    async with encrypted(has_ended) as stream:
+        await stream.send_all(b"garbage\r\n\r\n")
+        answer = b"".join([piece async for piece in stream])
+        assert answer.startswith(b"HTTP/1.1 400 ")
+        assert not has_ended.is_set()
