@@ -9,17 +9,16 @@ import signal
 import socket
 import ssl
 import sys
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
-import trustme
 
 from e2e.scenarios import ANSWER, KEY, write_configuration
 from gateway.upstream.scripted import Script
+from support.certificates import with_certificate
 from support.loopback import LoopbackUpstreams
 from support.processes import PATIENCE_SECONDS, Process, gateway_process, run
 
@@ -32,21 +31,6 @@ REQUEST = (
 REFUSED = rb'(?is)\AHTTP/1\.1 503 .*connection: close.*"code": ?"server_draining"'
 SERVED = rb"(?is)\AHTTP/1\.1 200 .*connection: close.*event: response\.completed.*\r\n0\r\n\r\n\Z"
 
-Wrap = Callable[[socket.socket], socket.socket]
-
-
-def with_certificate(folder: Path) -> tuple[list[str], Wrap]:
-    """The options of a gateway that speaks TLS, and how a client does."""
-    authority = trustme.CA()
-    issued = authority.issue_cert("127.0.0.1")
-    issued.private_key_pem.write_to_path(folder / "gw.key")
-    for number, blob in enumerate(issued.cert_chain_pems):
-        blob.write_to_path(folder / "gw.pem", append=number > 0)
-    trust = ssl.create_default_context()
-    authority.configure_trust(trust)
-    options = ["--tls-cert", str(folder / "gw.pem"), "--tls-key", str(folder / "gw.key")]
-    return options, lambda sock: trust.wrap_socket(sock, server_hostname="127.0.0.1")
-
 
 def pids_of(process: Process) -> list[int]:
     """The processes that serve."""
@@ -55,9 +39,9 @@ def pids_of(process: Process) -> list[int]:
     return [worker["pid"] for worker in json.loads(shown.stdout)["workers"]]
 
 
-def answer_to(sock: socket.socket, wrap: Wrap) -> bytes:
+def answer_to(sock: socket.socket, trust: ssl.SSLContext | None) -> bytes:
     """All that comes to one who asks for a turn."""
-    with wrap(sock) as stream:
+    with sock if trust is None else trust.wrap_socket(sock, server_hostname="127.0.0.1") as stream:
         stream.sendall(REQUEST)
         answer = b""
         while data := stream.recv(65_536):
@@ -68,8 +52,8 @@ def answer_to(sock: socket.socket, wrap: Wrap) -> bytes:
 @pytest.mark.parametrize("kind", ["one process", "TLS", "two workers"])
 def test_who_waits_at_the_end_is_answered(kind: str, tmp_path: Path) -> None:
     """They connect while the processes stand still: nobody but the kernel has accepted them."""
-    options, wrap = with_certificate(tmp_path) if kind == "TLS" else ([], lambda sock: sock)
-    options += ["--workers", "2"] if kind == "two workers" else []
+    options, trust = with_certificate(tmp_path) if kind == "TLS" else ((), None)
+    options = (*options, "--workers", "2") if kind == "two workers" else options
     scripts = [Script(name, [ANSWER]) for name in ("plain-1", "plain-2")]
     with LoopbackUpstreams(scripts) as upstreams, ExitStack() as held:
         file = write_configuration(tmp_path, {one.name: upstreams.base_url(one.name) for one in scripts}, ["plain"])
@@ -82,7 +66,7 @@ def test_who_waits_at_the_end_is_answered(kind: str, tmp_path: Path) -> None:
         at = (address.hostname or "", address.port or 0)
         waiting = [held.enter_context(socket.create_connection(at, PATIENCE_SECONDS)) for _ in range(CLIENTS)]
         with ThreadPoolExecutor(CLIENTS) as clients:
-            answers = [clients.submit(answer_to, sock, wrap) for sock in waiting]
+            answers = [clients.submit(answer_to, sock, trust) for sock in waiting]
             process.signal(signal.SIGTERM)
             if kind == "two workers":
                 process.wait_for('"event": "signal"')

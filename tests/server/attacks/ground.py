@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import ssl
 import sys
 import threading
 import time
@@ -17,6 +18,7 @@ from e2e.scenarios import ANSWER, BEGINNING, KEY, MODEL, ROUTE
 from gateway.upstream.scripted import Reply, Script, Silence
 from gateway.upstream.scripts import event, prelude, text_answer
 from server.attacks.wire import PATIENCE_SECONDS, Peer, ToEnd, request
+from support.certificates import with_certificate
 from support.loopback import LoopbackUpstreams
 from support.processes import Process
 
@@ -77,8 +79,8 @@ def turn_request(model: str, *headers: str) -> bytes:
 class Witness:
     """Another client, whose turns follow each other; it notes how long it ever waited for the next bytes."""
 
-    def __init__(self, port: int) -> None:
-        self._port = port
+    def __init__(self, place: Ground) -> None:
+        self._place = place
         self._is_wanted = True
         self._longest = 0.0
         self._problems: list[str] = []
@@ -105,7 +107,7 @@ class Witness:
                 self._problems.append(repr(error))
 
     def _play_turn(self) -> None:
-        peer = _TimedPeer(self._port, self._note)
+        peer = _TimedPeer(self._place, self._note)
         received = peer.play([turn_request("ticking", "connection: close"), ToEnd(rb"response\.completed")])
         assert received.count(b"event: response.output_text.delta") == 40, received[-300:]
 
@@ -114,8 +116,8 @@ class Witness:
 
 
 class _TimedPeer(Peer):
-    def __init__(self, port: int, note: Callable[[float], None]) -> None:
-        super().__init__(port)
+    def __init__(self, place: Ground, note: Callable[[float], None]) -> None:
+        super().__init__(place.port, place.trust)
         self._note = note
 
     def _read(self) -> bytes:
@@ -132,6 +134,8 @@ class Ground:
     process: Process
     port: int
     scripts: Mapping[str, Script] = field(repr=False)
+    trust: ssl.SSLContext | None = None
+    """What its clients trust, if it speaks TLS."""
 
     @property
     def pid(self) -> int:
@@ -176,7 +180,7 @@ class Ground:
 
     def peer(self) -> Peer:
         """A new connection."""
-        return Peer(self.port)
+        return Peer(self.port, self.trust)
 
     def play_turn(self) -> float:
         """An ordinary turn; how long it took."""
@@ -186,7 +190,7 @@ class Ground:
 
 
 @contextmanager
-def ground(folder: Path, *settings: str, is_impatient: bool = True) -> Iterator[Ground]:
+def ground(folder: Path, *settings: str, is_impatient: bool = True, is_tls: bool = False) -> Iterator[Ground]:
     """A gateway with these lines in its `server` table, in front of the models of REPLIES."""
     lines = (*settings, *(IMPATIENT if is_impatient else ()))
     scripts = {name: Script(name, [reply]) for name, reply in REPLIES.items()}
@@ -196,10 +200,11 @@ def ground(folder: Path, *settings: str, is_impatient: bool = True) -> Iterator[
         head = CONFIGURATION.format(server="\n".join(lines), body_bytes_max=BODY_BYTES_MAX, key=KEY)
         file = folder / "gateway.toml"
         file.write_text(head + "".join(tables), encoding="utf-8")
-        command = [sys.executable, "-m", "gateway", "serve", "--config", str(file), "--port", "0"]
+        options, trust = with_certificate(folder) if is_tls else ((), None)
+        command = [sys.executable, "-m", "gateway", "serve", "--config", str(file), "--port", "0", *options]
         with Process(command) as process:
-            url = process.wait_for(r'"event": "listening".*"url": "(http://[^"]+)"')[1]
-            yield Ground(process, int(re.sub(r".*:", "", url)), scripts)
+            url = process.wait_for(r'"event": "listening".*"url": "(https?://[^"]+)"')[1]
+            yield Ground(process, int(re.sub(r".*:", "", url)), scripts, trust)
 
 
 def eventually(holds: Callable[[], bool], seconds: float = 5.0) -> bool:

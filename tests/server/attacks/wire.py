@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-import select
 import socket
+import ssl
 import struct
 import time
 from collections.abc import Sequence
@@ -13,6 +13,8 @@ from dataclasses import dataclass
 
 PATIENCE_SECONDS = 30.0
 READ_BYTES = 65_536
+GONE = (ConnectionError, ssl.SSLError)
+"""The other end has left. (A TimeoutError of TLS's is none of these.)"""
 
 
 @dataclass(frozen=True)
@@ -70,10 +72,12 @@ class PeerError(AssertionError):
 
 
 class Peer:
-    """One connection."""
+    """One connection, over TLS if it is given what to trust."""
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, port: int, trust: ssl.SSLContext | None = None) -> None:
         self._socket = socket.create_connection(("127.0.0.1", port), PATIENCE_SECONDS)
+        if trust is not None:
+            self._socket = trust.wrap_socket(self._socket, server_hostname="127.0.0.1")
         self.received = b""
 
     def play(self, steps: Sequence[Step]) -> bytes:
@@ -107,7 +111,7 @@ class Peer:
     def _send(self, data: bytes) -> None:
         """A server that has answered and closed meanwhile is no failure of the peer's."""
         self._socket.settimeout(PATIENCE_SECONDS)
-        with suppress(ConnectionError, TimeoutError):
+        with suppress(*GONE, TimeoutError):
             self._socket.sendall(data)
 
     def _read_until(self, pattern: bytes) -> None:
@@ -135,15 +139,18 @@ class Peer:
     def _read(self) -> bytes:
         try:
             return self._socket.recv(READ_BYTES)
-        except ConnectionError:
-            return b""
         except TimeoutError:
             raise PeerError(f"silence, after {self.received[-500:]!r}") from None
+        except GONE:
+            return b""
 
     def _dribble(self, step: Dribble) -> None:
         for number in range(len(step.data)):
             self._send(step.data[number : number + 1])
-            if select.select([self._socket], [], [], step.pause_seconds)[0]:
+            self._socket.settimeout(step.pause_seconds)
+            with suppress(TimeoutError):  # what is readable over TLS need not be an answer
+                with suppress(*GONE):
+                    self.received += self._socket.recv(READ_BYTES)
                 return
 
     def _flood(self, step: Flood) -> None:
@@ -155,7 +162,7 @@ class Peer:
             self._socket.settimeout(left)
             try:
                 self._socket.sendall(step.data)
-            except (ConnectionError, TimeoutError):
+            except (*GONE, TimeoutError):
                 return
 
 
