@@ -18,12 +18,17 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
+from click.exceptions import Exit
 from click.testing import CliRunner
+from structlog.testing import capture_logs
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import connect
 
 from e2e.scenarios import ANSWER, KEY, WORDS, write_configuration
 from gateway.cli import gateway as command_line
+from gateway.cli.serve import read_config, with_server
+from gateway.cli.workers import supervise
+from gateway.server.posts import Launch
 from gateway.upstream.scripted import Reply, Script
 from gateway.upstream.scripts import text_answer
 from support.loopback import LoopbackUpstreams
@@ -222,6 +227,16 @@ def test_a_place_is_only_a_supervisors_to_give(tmp_path: Path) -> None:
     result = CliRunner().invoke(command_line, ["serve", "--config", str(tmp_path / "none"), "--place", "first"])
     assert result.exit_code == 2
     assert "is a supervisor's to give: use --workers" in result.stderr
+
+
+def test_workers_that_never_come_up_end_the_command_with_3(tmp_path: Path) -> None:
+    file = write_configuration(tmp_path, {"m-1": "http://u.test/v1", "m-2": "http://u.test/v1"}, ["m"])
+    config = with_server(read_config(file), control_socket=str(tmp_path / "gw.sock"), port=0)
+    broken = Launch([sys.executable, "-c", "raise SystemExit(7)"], os.environ)
+    with capture_logs() as lines, pytest.raises(Exit) as ended:
+        supervise(config, 2, lambda _place: broken, "")
+    assert ended.value.exit_code == 3
+    assert lines[-2]["event"] == "given_up"
 
 
 def test_balances_in_memory_are_refused_with_more_than_one_worker(tmp_path: Path) -> None:
