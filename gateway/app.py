@@ -9,6 +9,7 @@ import os
 import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -37,7 +38,9 @@ from gateway.records.memory import MemoryRecords
 from gateway.server import hardened
 from gateway.server.admin import AdminApp, probe_loop, serve_admin, worker_port
 from gateway.server.deferred import DeferredApp
+from gateway.server.hardened.settings import Cut
 from gateway.server.logs import configure_logs
+from gateway.server.sockets import Sockets
 from gateway.turn.books import BookKeeping
 from gateway.turn.engine import Engine
 from gateway.turn.house import StandingHouse
@@ -77,11 +80,11 @@ class Gateway:
         """Raises ConfigError if the environment says nonsense of which worker this is."""
         parts = parts or Parts()
         self.worker = _number(os.environ, WORKER, otherwise=0)
-        self.config = config = replace(
-            config, limits=config.limits.shared_by(_number(os.environ, WORKERS, otherwise=1))
-        )
+        self.workers = _number(os.environ, WORKERS, otherwise=1)
+        self.config = config = replace(config, limits=config.limits.shared_by(self.workers))
         self.meter = PrometheusMeter(str(self.worker))
         self.places = _places(config)
+        self.sockets = Sockets(config.limits.sockets_max, partial(self.meter.connection_cut, Cut.NO_SOCKET))
         self.house = parts.house or StandingHouse()
         self.ledger = parts.ledger or MemoryLedger(
             {name: account.balance_nanodollars for name, account in config.accounts.items()}
@@ -134,6 +137,7 @@ class Gateway:
         http.open(app)
         websocket.open(app)
         places, watch = self.places, self.meter.watch
+        watch("open_sockets", "TCP connections.", lambda: self.sockets.open)
         watch("open_turns", "Turns that hold a place.", lambda: places.open_turns)
         watch("open_connections", "Requests and WebSockets that hold a place.", lambda: places.open_connections)
         watch("open_websockets", "WebSocket connections.", lambda: places.open_websockets)

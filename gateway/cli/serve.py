@@ -177,7 +177,7 @@ async def serve_gateway(
         websocket_message_bytes_max=bounds.body_bytes_max,
         write_seconds=settings.write_timeout,
         pace=Pace(settings.head_timeout, settings.body_pause, bounds.body_bytes_per_second_min),
-        sockets_max=bounds.sockets_max,
+        sockets=gateway.sockets,
         on_cut=gateway.meter.connection_cut,
         tls=tls,
         way_down=way_down,

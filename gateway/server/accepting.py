@@ -32,7 +32,6 @@ from hypercorn.utils import wrap_app
 
 from gateway import limits
 from gateway.server.hardened.connection import NEWCOMER_SECONDS_MAX
-from gateway.server.hardened.settings import Cut, settings_of
 from gateway.server.sockets import Sockets
 
 logger = structlog.get_logger("gateway.server")
@@ -75,11 +74,10 @@ async def accept_connections(
     tls: ssl.SSLContext | None,
     way_down: WayDown,
     on_open: Callable[[], None],
-    *,
-    sockets_max: int = limits.SOCKETS_MAX,
+    sockets: Sockets | None = None,
 ) -> None:
     """Serve `app` at the listeners, which are closed on the way down, until the end's two steps have been taken.
-    `on_open` is called when the app has started. Connections beyond `sockets_max` are turned away."""
+    `on_open` is called when the app has started. Connections for which `sockets` has no place are turned away."""
     wrapped = wrap_app(_with_whole_answers(app, way_down.closing), config.wsgi_max_body_size, "asgi")
     state = LifespanState()
     lifespan = Lifespan(wrapped, config, state)
@@ -92,8 +90,7 @@ async def accept_connections(
         serve_one = partial(
             _serve_one, partial(server, wrapped, config, context, ConnectionState(state.copy())), way_down
         )
-        sockets = Sockets(sockets_max, partial(settings_of(config).on_cut, Cut.NO_SOCKET))
-        serve_bounded = partial(sockets.serve, serve_one)
+        serve_bounded = partial((sockets or Sockets(limits.SOCKETS_MAX)).serve, serve_one)
         async with trio.open_nursery() as connections:
             on_open()
             await _accept(serve_bounded, listeners, tls, connections, way_down)

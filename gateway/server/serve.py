@@ -29,6 +29,7 @@ from gateway.server import hardened
 from gateway.server.accepting import WayDown, accept_connections
 from gateway.server.hardened.patience import Pace
 from gateway.server.hardened.settings import HardenedConfig
+from gateway.server.sockets import Sockets
 
 logger = structlog.get_logger("gateway.server")
 
@@ -90,7 +91,7 @@ async def serve(
     write_seconds: float = limits.WRITE_SECONDS_MAX,
     ping_seconds: float = limits.PING_SECONDS,
     pace: Pace = AT_ITS_PACE,
-    sockets_max: int = limits.SOCKETS_MAX,
+    sockets: Sockets | None = None,
     on_cut: Callable[[str], None] = lambda why: None,
     tls: ssl.SSLContext | None = None,
     way_down: WayDown | None = None,
@@ -117,7 +118,7 @@ async def serve(
     async with trio.open_nursery() as watching:
         watching.start_soon(_watch_signals, on_drain, way_down, everything)
         with everything:
-            await accept_connections(app, config, listeners, tls, way_down, opened, sockets_max=sockets_max)
+            await accept_connections(app, config, listeners, tls, way_down, opened, sockets)
         watching.cancel_scope.cancel()
     logger.info("stopped")
     return not everything.cancelled_caught

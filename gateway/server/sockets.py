@@ -43,6 +43,11 @@ class Sockets:
         self._refused = 0
         self._last_line_at = -inf
 
+    @property
+    def open(self) -> int:
+        """How many are served, or wait to be."""
+        return self._open
+
     def __repr__(self) -> str:
         return f"<Sockets, {self._open} of {self._sockets_max}>"
 

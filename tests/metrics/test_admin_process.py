@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import socket
 import time
@@ -96,6 +97,9 @@ def test_a_worker_tells_what_it_does_and_changes_what_it_logs(tmp_path: Path, cl
     assert admin == f"http://127.0.0.1:{port + 1}"
     assert 'gateway_worker{worker="1"} 1.0' in text
     assert 'gateway_connections_cut_total{why="bad_request"} 1.0' in text
+    assert re.search(r"^gateway_open_sockets [12]\.0$", text, re.MULTILINE), (
+        "the client's, and what is left of the garbage's"
+    )
     assert 'gateway_attempts_total{outcome="upstream_connect_error",route="only"} 1.0' in text
     assert 'gateway_attempts_total{outcome="upstream_connect_error",route="only"} 2.0' in again
     assert [line["client_address"] for line in lines if line["event"] == "turn"] == ["127.0.0.1"]

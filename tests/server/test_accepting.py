@@ -3,7 +3,6 @@
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import pytest
@@ -13,6 +12,7 @@ from hypercorn import Config
 from gateway import limits
 from gateway.server.accepting import WayDown, accept_connections
 from gateway.server.serve import listen
+from gateway.server.sockets import Sockets
 from support.virtual import virtual_run
 
 pytestmark = pytest.mark.trio(run=virtual_run)
@@ -49,8 +49,8 @@ async def open_door(sockets_max: int = limits.SOCKETS_MAX) -> AsyncIterator[Door
     door = Door(listeners[0].socket.getsockname()[1], WayDown())
     opened = trio.Event()
     async with trio.open_nursery() as nursery:
-        accept = partial(accept_connections, sockets_max=sockets_max)
-        nursery.start_soon(accept, hello, Config(), listeners, None, door.way_down, opened.set)
+        place = listeners, None, door.way_down
+        nursery.start_soon(accept_connections, hello, Config(), *place, opened.set, Sockets(sockets_max))
         await opened.wait()
         yield door
 
