@@ -44,22 +44,26 @@ def dribbling(place: Ground, clients: int) -> Iterator[None]:
 
     def dribble() -> None:
         while not is_over.is_set():
-            with socket.create_connection(("127.0.0.1", place.port)) as peer:
-                try:
+            try:
+                with socket.create_connection(("127.0.0.1", place.port)) as peer:
                     for byte in request("POST /v1/responses HTTP/1.1", "x: y"):
                         peer.sendall(bytes([byte]))
                         if is_over.wait(1):
                             return
-                except ConnectionError:
-                    continue
+            except ConnectionRefusedError:
+                return
+            except ConnectionError:
+                continue
 
     threads = [threading.Thread(target=dribble, daemon=True) for _ in range(clients)]
     for thread in threads:
         thread.start()
-    yield
-    is_over.set()
-    for thread in threads:
-        thread.join()
+    try:
+        yield
+    finally:
+        is_over.set()
+        for thread in threads:
+            thread.join()
 
 
 def honest_seconds(place: Ground, clients: int) -> float:
@@ -81,10 +85,10 @@ def assert_honest_ones_notice_nothing(place: Ground, clients: int, slow: int, ho
         assert eventually(place.has_settled, SETTLE_SECONDS)
         with dribbling(place, slow):
             beside = honest_seconds(place, honest)
-        assert place.resident_bytes - memory < clients * MEMORY_BYTES_PER_CLIENT_MAX
-        assert beside < 1.5 * alone + 1
-        place.process.signal(signal.SIGTERM)
-        place.process.wait(DRAIN_SECONDS + 5)
+            assert place.resident_bytes - memory < clients * MEMORY_BYTES_PER_CLIENT_MAX
+            assert beside < 1.5 * alone + 1
+            place.process.signal(signal.SIGTERM)
+            assert place.process.wait(DRAIN_SECONDS + 5) == 0
     lines = place.process.output.splitlines()
     ended = [line for line in lines if '"model": "endless"' in line and '"event": "turn"' in line]
     assert len(ended) == clients, "each turn has its record"
