@@ -6,6 +6,7 @@ gateway serve --workers 4    supervises four of these (cli/workers.py), each sta
 
 from __future__ import annotations
 
+import gc
 import os
 import ssl
 from collections.abc import Awaitable, Callable, Sequence
@@ -196,6 +197,7 @@ def run_until_stopped(main: Callable[[], Awaitable[bool]], named: str = "") -> N
     try:
         hardened.install()  # it is told here, and not by a traceback out of the run
         ended_by_itself = trio.run(main)
+        gc.freeze()  # the process is over: to look through what 500 cut turns leave took 0.9 s of its last five
     except server.CannotListen as error:
         raise Unusable(f"{named}{error}") from None
     except (hardened.UnmeasuredVersion, CannotControl) as error:
