@@ -10,6 +10,7 @@ tests/server/hardened shows each fault on the stock classes, so that a release t
 | a write to a peer that does not read never ends | has a deadline, also at the drain's end | connection.py |
 | closing a connection may wait for its peer for ever | is bounded | connection.py |
 | a refused peer that still sends sees a reset | is read for a moment, and sees the answer | connection.py |
+| at the end a connection accepted just before is closed unheard | has a moment to say what it wants | connection.py |
 | a slow app's full queue keeps the disconnect from it | it never waits; bytes are counted | inbox.py |
 | a head has an idle connection's time, a body any | each has a bound or a pace of its own | patience.py |
 | obs-fold, bare LF and CR are accepted; a head has no exact bound | 400; 431 | heads.py |

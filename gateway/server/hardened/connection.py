@@ -31,7 +31,7 @@ CLOSE_SECONDS_MAX: Final = 1.0
 LINGER_SECONDS_MAX: Final = 2.0
 """How long a refused peer that still sends is read: closed at once, a reset could overtake the answer."""
 NEWCOMER_SECONDS_MAX: Final = 0.5
-"""At the process's end: what a connection may take from its accept to its first byte. It was accepted before anybody
+"""At the process's end: what a connection may take from its accept to its first request. It was accepted before anybody
 could tell its client not to come, and closed at once it would look like a reset."""
 LAST_WRITE_SECONDS_MAX: Final = 0.25
 """What a write has left when its connection is cancelled: at the drain's end, or on a second signal."""

@@ -40,6 +40,7 @@ class Stage:
 
     client: Any
     nursery: trio.Nursery
+    context: WorkerContext
     outcome: list[BaseException | None] = field(default_factory=list)
     ended: trio.Event = field(default_factory=trio.Event)
 
@@ -76,9 +77,10 @@ async def connected(
     client, server_end = pair()
     server_end.socket = _NoSocket()
     wrapped = wrap_app(app, config.wsgi_max_body_size, "asgi")
-    server = KINDS[kind](wrapped, config, WorkerContext(None), LifespanState(), server_end)
+    context = WorkerContext(None)
+    server = KINDS[kind](wrapped, config, context, LifespanState(), server_end)
     async with trio.open_nursery() as nursery:
-        stage = Stage(client, nursery)
+        stage = Stage(client, nursery, context)
 
         async def serve() -> None:
             try:

@@ -1,6 +1,7 @@
 """Each fault of the stock server beside its cure: what the hardening is for. A stock half that fails tells that a
 release has mended the fault, and that the cure may go."""
 
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -121,6 +122,18 @@ async def test_pipelined_requests_are_served_one_after_the_other() -> None:
     async with connected(answering) as stage:
         answers = await stage.say(b"\r\n".join([request(GET)] * 3))
         assert answers.count(b"HTTP/1.1 200 ") == 3
+
+
+@pytest.mark.parametrize(("kind", "answers"), [("stock", 0), ("hardened", 1)])
+async def test_who_was_accepted_just_before_the_end_would_be_closed_unheard(kind: str, answers: int) -> None:
+    """T7: its request was on its way."""
+    async with connected(answering, kind) as stage:
+        await trio.testing.wait_all_tasks_blocked()
+        await stage.context.terminated.set()
+        with suppress(trio.BrokenResourceError):
+            await trio.sleep(0.1)
+            await stage.client.send_all(request(GET))
+        assert (await stage.hear()).count(b"HTTP/1.1 200 ") == answers
 
 
 # --- time -------------------------------------------------------------------------------------------------------
