@@ -21,10 +21,10 @@ from quart_trio import QuartTrio
 from werkzeug.exceptions import HTTPException, MethodNotAllowed, RequestEntityTooLarge
 
 from gateway.config import Config, ConfigError, Problem, load
+from gateway.core.eligibility import StatePolicy
 from gateway.core.failures import Refusal
 from gateway.core.messages import AttemptStarted, Door
 from gateway.core.money import Basis, ChargePolicy, PartTokens
-from gateway.core.request import StatePolicy
 from gateway.core.rules import TurnRules
 from gateway.downstream.auth import Keys
 from gateway.downstream.connections import HTTPConnection, WebSocketConnection

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
+from gateway.core.eligibility import BACKGROUND, CONTINUATION, ORIGIN_BOUND, SIDE_EFFECT_TOOL, STORED
 from gateway.core.failures import FailureKind
-from gateway.core.request import BACKGROUND, CONTINUATION, ORIGIN_BOUND, SIDE_EFFECT_TOOL, STORED
 
 
 class Reason(Enum):

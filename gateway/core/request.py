@@ -1,4 +1,4 @@
-"""A turn's request: read once, strictly; judged stateless or not; forwarded as the client's own bytes (H3, S).
+"""A turn's request: read once, strictly; forwarded as the client's own bytes (H3).
 
 The body is parsed for its answers only. What goes upstream is the text as it came, with the values of a few top-level
 members replaced, added or cut in place: order, spelling, spaces and number formats of everything else stay.
@@ -9,12 +9,14 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Final, NamedTuple
 
+from gateway.core.contents import Contents, contents_of
 from gateway.core.events import lenient_integer
-from gateway.core.money import TOKENS_MAX, InputMeasure
+from gateway.core.money import TOKENS_MAX
 
 WHITESPACE: Final = re.compile(r"[ \t\n\r]*")
 MEMBERS_MAX: Final = 1024
@@ -61,6 +63,11 @@ class RequestBody:
     def fields(self) -> Mapping[str, Any]:
         """All top-level members by name."""
         return {name: found.value for name, found in self.members.items()}
+
+    @cached_property
+    def contents(self) -> Contents:
+        """What stands below the members: walked when it is first asked for, and once."""
+        return contents_of(self.fields)
 
     def spliced(self, *, replaced: Mapping[str, Any], cut: Iterable[str] = ()) -> bytes:
         """The text with members `replaced` (added in front where absent) and `cut`, every other byte as it came."""
@@ -181,140 +188,6 @@ def _with_members(text: str, added: Mapping[str, Any]) -> str:
     return text[:opening] + members + ("" if is_empty else ",") + text[opening:]
 
 
-# --- eligibility: which requests are stateless (S) --------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class StatePolicy:
-    """What the operator decided about state."""
-
-    absent_store_is_false: bool = False
-    replay_side_effect_tools: bool = False
-
-
-STORED: Final = "stored"
-CONTINUATION: Final = "continuation"
-ORIGIN_BOUND: Final = "origin_bound"
-BACKGROUND: Final = "background"
-SIDE_EFFECT_TOOL: Final = "side_effect_tool"
-
-ORIGIN_BOUND_KEYS: Final = frozenset(
-    {
-        "encrypted_content",
-        "file_id",
-        "file_ids",
-        "container_id",
-        "vector_store_ids",
-        "skill_id",
-        "connector_id",
-        "tunnel_id",
-        "fingerprint",
-        "continuation_id",
-    }
-)
-"""S5: members of `input` or `tools` that only the account which made their value can resolve."""
-BOUND_MEMBERS: Final = ("input", "tools", "background_options")
-"""S5: where these keys are looked for; `continuation_id` stands in `background_options`."""
-SCHEMA_KEYS: Final = frozenset({"parameters", "schema", "input_schema", "output_schema", "json_schema"})
-"""S5: below these stand descriptions of data, not data."""
-SIDE_EFFECT_TOOLS: Final = frozenset({"mcp", "code_interpreter"})
-"""S6: hosted tools that write; the hosted `shell` is told from the client's own by its environment."""
-TURN_STATE_HEADER: Final = "x-codex-turn-state"
-
-
-def eligibility(body: RequestBody, header_names: Iterable[str], policy: StatePolicy) -> tuple[str, ...]:
-    """S7: every reason why the request is stateful, in the order of R10; empty for a stateless one."""
-    checks: tuple[tuple[str, Callable[[], bool]], ...] = (
-        (STORED, lambda: effective_store(body, policy) is not False),
-        (CONTINUATION, lambda: bool(body.get("previous_response_id")) or body.get("conversation") is not None),
-        (ORIGIN_BOUND, lambda: is_origin_bound(body) or TURN_STATE_HEADER in {name.lower() for name in header_names}),
-        (BACKGROUND, lambda: _is_background(body)),
-        (SIDE_EFFECT_TOOL, lambda: not policy.replay_side_effect_tools and has_side_effect_tool(body)),
-    )
-    return tuple(reason for reason, applies in checks if applies())
-
-
-def effective_store(body: RequestBody, policy: StatePolicy) -> Any:
-    """S1: the value the upstream will act on; None is its default, which is to store."""
-    return False if makes_store_explicit(body, policy) else body.get("store")
-
-
-def makes_store_explicit(body: RequestBody, policy: StatePolicy) -> bool:
-    """S1: whether `"store": false` is spliced in. Never beside `background`, which needs a stored response."""
-    return policy.absent_store_is_false and body.get("store") is None and not _is_background(body)
-
-
-def _is_background(body: RequestBody) -> bool:
-    """S3; what is neither true nor false is the upstream's to refuse, and the safe side here."""
-    return body.get("background") not in (None, False)
-
-
-def is_origin_bound(body: RequestBody) -> bool:
-    """S4, S5: whether anything in the request can be resolved by its origin alone."""
-    prompt = body.get("prompt")
-    if isinstance(prompt, dict) and prompt.get("id") is not None:
-        return True
-    return any(map(_refers_to_item, _items(body))) or any(_holds_bound_key(body.get(name)) for name in BOUND_MEMBERS)
-
-
-def _items(body: RequestBody) -> list[Any]:
-    """The input's items; a text has none."""
-    held = body.get("input")
-    return held if isinstance(held, list) else [held]
-
-
-def _refers_to_item(item: Any) -> bool:
-    """An `item_reference` (also without its type), or a reasoning item whose content only its origin holds."""
-    if not isinstance(item, dict) or item.get("id") is None:
-        return isinstance(item, dict) and item.get("type") == "item_reference"
-    if item.get("type") is None:
-        return item.get("role") is None and item.get("content") is None
-    return item["type"] == "item_reference" or (item["type"] == "reasoning" and not item.get("content"))
-
-
-def _holds_bound_key(value: Any) -> bool:
-    """Walk objects and lists (never text, never schemas) for a bound key with a value."""
-    pending = [value]
-    while pending:
-        current = pending.pop()
-        if isinstance(current, list):
-            pending += current
-        elif isinstance(current, dict):
-            if any(_binds(name, held) for name, held in current.items()):
-                return True
-            pending += [held for name, held in current.items() if name not in SCHEMA_KEYS]
-    return False
-
-
-def _binds(name: str, held: Any) -> bool:
-    if held is None:
-        return False
-    if name == "container":
-        return isinstance(held, str) or (isinstance(held, dict) and held.get("id") is not None)
-    return name in ORIGIN_BOUND_KEYS
-
-
-def has_side_effect_tool(body: RequestBody) -> bool:
-    """S6: in the request's tools, in those that a tool search found, and in groups of either."""
-    pending = [body.get("tools"), *(item.get("tools") for item in _items(body) if isinstance(item, dict))]
-    while pending:
-        tools = pending.pop()
-        for tool in tools if isinstance(tools, list) else ():
-            if _writes(tool):
-                return True
-            pending += [tool["tools"]] if isinstance(tool, dict) and "tools" in tool else []
-    return False
-
-
-def _writes(tool: Any) -> bool:
-    if not isinstance(tool, dict):
-        return False
-    if tool.get("type") == "shell":
-        environment = tool.get("environment")
-        return not (isinstance(environment, dict) and environment.get("type") == "local")
-    return isinstance(tool.get("type"), str) and tool["type"] in SIDE_EFFECT_TOOLS
-
-
 # --- the request as the engine and the upstreams see it ---------------------------------------------------------
 
 CUT_FOR_SSE: Final = ("type", "event_id", "stream_id", "generate")
@@ -362,35 +235,3 @@ class TurnRequest:
         if not isinstance(value, int) or isinstance(value, bool) or value < 0:
             return None
         return min(value, TOKENS_MAX)
-
-
-# --- what the estimate counts (B4) ------------------------------------------------------------------------------
-
-TEXT_MEMBERS: Final = ("instructions", "input", "tools", "text", "prompt")
-"""Top-level members whose strings a model reads."""
-ENCODED_KEYS: Final = frozenset({"image_url", "file_url", "file_data", "data", "result", "encrypted_content"})
-"""Members that hold base64 or a link: never counted as text."""
-IMAGE_TYPES: Final = frozenset({"input_image", "computer_screenshot", "image_generation_call"})
-FILE_TYPES: Final = frozenset({"input_file", "input_audio"})
-
-
-def measure_input(body: RequestBody) -> InputMeasure:
-    """What the request gives a model to read: text bytes, images and files."""
-    text_bytes = images = files = 0
-    pending = [body.get(name) for name in TEXT_MEMBERS]
-    while pending:
-        current = pending.pop()
-        if isinstance(current, str):
-            text_bytes += _utf8_bytes(current)
-        elif isinstance(current, list):
-            pending += current
-        elif isinstance(current, dict):
-            kind = current.get("type")
-            images += kind in IMAGE_TYPES if isinstance(kind, str) else 0
-            files += kind in FILE_TYPES if isinstance(kind, str) else 0
-            pending += (held for name, held in current.items() if name not in ENCODED_KEYS)
-    return InputMeasure(text_bytes, images, files)
-
-
-def _utf8_bytes(text: str) -> int:
-    return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))

@@ -4,15 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from gateway.core.eligibility import StatePolicy, eligibility, makes_store_explicit
 from gateway.core.failures import Refusal
-from gateway.core.request import (
-    MalformedBody,
-    RequestBody,
-    StatePolicy,
-    TurnRequest,
-    eligibility,
-    makes_store_explicit,
-)
+from gateway.core.request import MalformedBody, RequestBody, TurnRequest
 from gateway.downstream.headers import headers_up
 
 REPLAY_HEADER = "x-gateway-replay"

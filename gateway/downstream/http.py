@@ -16,9 +16,10 @@ from quart import Response, request
 from quart_trio import QuartTrio
 
 from gateway import limits
+from gateway.core.eligibility import StatePolicy
 from gateway.core.failures import Failure, Refusal, UpstreamAnswer
 from gateway.core.messages import Deliver, DeliverFailure, Door, Head, Headers
-from gateway.core.request import RequestBody, StatePolicy
+from gateway.core.request import RequestBody
 from gateway.downstream.addresses import client_address
 from gateway.downstream.auth import Keys
 from gateway.downstream.bodies import read_body, refuse_background, refuse_warm_up, turn_request

@@ -23,10 +23,10 @@ from quart_trio import QuartTrio
 
 from gateway import limits
 from gateway.config import Key
+from gateway.core.eligibility import StatePolicy
 from gateway.core.events import insert_members
 from gateway.core.failures import PUBLIC_CODES, Refusal
 from gateway.core.messages import Deliver, DeliverFailure, Door
-from gateway.core.request import StatePolicy
 from gateway.core.rules import CONNECTION_LIMIT
 from gateway.downstream.addresses import client_address
 from gateway.downstream.auth import Keys

@@ -23,7 +23,6 @@ from gateway.core.money import (
     reservation_nanodollars,
     resolve,
 )
-from gateway.core.request import measure_input
 from gateway.ports import (
     AttemptClosing,
     Ledger,
@@ -273,7 +272,7 @@ def _ledger_is_away() -> Refusal:
 async def open_books(keeping: BookKeeping, order: Order, model: Model, door: Door) -> Books:
     """Set the money aside and record the turn. Raises Refusal `insufficient_balance` or `ledger_unavailable`."""
     request = order.request
-    input_tokens = estimate_input_tokens(measure_input(request.body), keeping.parts)
+    input_tokens = estimate_input_tokens(request.body.contents.measure, keeping.parts)
     limit = request.max_output_tokens
     prices = tuple(route.price for route in model.routes)
     amount = reservation_nanodollars(input_tokens, model.max_output_tokens if limit is None else limit, prices)

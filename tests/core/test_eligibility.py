@@ -7,19 +7,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.core.replay import Reason
-from gateway.core.request import (
+from gateway.core.contents import ORIGIN_BOUND_KEYS
+from gateway.core.eligibility import (
     BACKGROUND,
     CONTINUATION,
     ORIGIN_BOUND,
-    ORIGIN_BOUND_KEYS,
     SIDE_EFFECT_TOOL,
     STORED,
-    RequestBody,
     StatePolicy,
     effective_store,
     eligibility,
 )
+from gateway.core.replay import Reason
+from gateway.core.request import RequestBody
 
 STATELESS: Final[dict[str, Any]] = {"model": "m", "store": False, "input": "hi"}
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.core.money import TOKENS_MAX, InputMeasure
-from gateway.core.request import MEMBERS_MAX, MalformedBody, RequestBody, TurnRequest, measure_input
+from gateway.core.request import MEMBERS_MAX, MalformedBody, RequestBody, TurnRequest
 
 SECONDS_MAX: Final = 10.0
 """Of CPU, for work on 32 MiB that takes a tenth of it; work that is not linear takes minutes."""
@@ -213,7 +213,7 @@ def test_a_body_is_read_in_linear_time(raw: bytes) -> None:
     """H3: a body of the largest size must not stop the other turns."""
     started = process_time()
     with suppress(MalformedBody):
-        measure_input(RequestBody(raw))
+        _ = RequestBody(raw).contents
 
     assert process_time() - started < SECONDS_MAX
 
@@ -284,7 +284,7 @@ def test_a_body_is_read_in_linear_time(raw: bytes) -> None:
 )
 def test_what_a_model_reads_is_measured(fields: dict[str, Any], measure: InputMeasure) -> None:
     """B4: base64 is never counted as text."""
-    assert measure_input(RequestBody(json.dumps(fields).encode())) == measure
+    assert RequestBody(json.dumps(fields).encode()).contents.measure == measure
 
 
 @pytest.mark.parametrize(

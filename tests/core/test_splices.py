@@ -8,8 +8,9 @@ import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
+from gateway.core.eligibility import StatePolicy, makes_store_explicit
 from gateway.core.events import insert_members
-from gateway.core.request import RequestBody, StatePolicy, TurnRequest, makes_store_explicit
+from gateway.core.request import RequestBody, TurnRequest
 
 WHITESPACE: Final = st.text(" \t\n\r", max_size=3)
 NAMES: Final = st.sampled_from(

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from gateway.core.eligibility import StatePolicy
 from gateway.core.failures import Refusal
-from gateway.core.request import StatePolicy
 from gateway.downstream.bodies import read_body, refuse_background, turn_request
 
 BODY: dict[str, Any] = {"model": "m", "input": "hi", "store": False}

@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 import trio
 
+from gateway.core.eligibility import StatePolicy, eligibility
 from gateway.core.messages import Deliver, DeliverFailure, Door
-from gateway.core.request import RequestBody, StatePolicy, TurnRequest, eligibility
+from gateway.core.request import RequestBody, TurnRequest
 from gateway.ports import Order
 from gateway.upstream.scripted import Break, Reply
 from support.gateways import MODEL, Seen, World, play, seen, world

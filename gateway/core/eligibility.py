@@ -1,0 +1,58 @@
+"""Which requests are stateless, and why the others are not (S). What a body holds is told by its contents."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from gateway.core.request import RequestBody
+
+
+@dataclass(frozen=True, slots=True)
+class StatePolicy:
+    """What the operator decided about state."""
+
+    absent_store_is_false: bool = False
+    replay_side_effect_tools: bool = False
+
+
+STORED: Final = "stored"
+CONTINUATION: Final = "continuation"
+ORIGIN_BOUND: Final = "origin_bound"
+BACKGROUND: Final = "background"
+SIDE_EFFECT_TOOL: Final = "side_effect_tool"
+
+TURN_STATE_HEADER: Final = "x-codex-turn-state"
+
+
+def eligibility(body: RequestBody, header_names: Iterable[str], policy: StatePolicy) -> tuple[str, ...]:
+    """S7: every reason why the request is stateful, in the order of R10; empty for a stateless one."""
+    checks: tuple[tuple[str, Callable[[], bool]], ...] = (
+        (STORED, lambda: effective_store(body, policy) is not False),
+        (CONTINUATION, lambda: bool(body.get("previous_response_id")) or body.get("conversation") is not None),
+        (ORIGIN_BOUND, lambda: body.contents.is_origin_bound or _has_turn_state(header_names)),
+        (BACKGROUND, lambda: _is_background(body)),
+        (SIDE_EFFECT_TOOL, lambda: not policy.replay_side_effect_tools and body.contents.has_side_effect_tool),
+    )
+    return tuple(reason for reason, applies in checks if applies())
+
+
+def effective_store(body: RequestBody, policy: StatePolicy) -> Any:
+    """S1: the value the upstream will act on; None is its default, which is to store."""
+    return False if makes_store_explicit(body, policy) else body.get("store")
+
+
+def makes_store_explicit(body: RequestBody, policy: StatePolicy) -> bool:
+    """S1: whether `"store": false` is spliced in. Never beside `background`, which needs a stored response."""
+    return policy.absent_store_is_false and body.get("store") is None and not _is_background(body)
+
+
+def _has_turn_state(header_names: Iterable[str]) -> bool:
+    """S5: the origin's own state, in a header."""
+    return TURN_STATE_HEADER in {name.lower() for name in header_names}
+
+
+def _is_background(body: RequestBody) -> bool:
+    """S3; what is neither true nor false is the upstream's to refuse, and the safe side here."""
+    return body.get("background") not in (None, False)
