@@ -26,6 +26,7 @@ from gateway.core.failures import Refusal
 from gateway.core.messages import AttemptStarted, Door
 from gateway.core.money import Basis, ChargePolicy, PartTokens
 from gateway.core.rules import TurnRules
+from gateway.downstream.aside import Aside, RunAside, in_a_thread
 from gateway.downstream.auth import Keys
 from gateway.downstream.connections import HTTPConnection, WebSocketConnection
 from gateway.downstream.health import HealthDoor
@@ -63,7 +64,7 @@ def new_request_id() -> str:
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """What may be put in the place of the real thing: networks by route, stores, ids, the house's facts."""
+    """What may be put in the place of the real thing: networks by route, stores, ids, the house's facts, threads."""
 
     transports: Mapping[str, httpx2.AsyncBaseTransport] = field(default_factory=dict)
     ledger: Ledger | None = None
@@ -71,6 +72,8 @@ class Parts:
     house: StandingHouse | None = None
     new_request_id: Callable[[], str] = new_request_id
     rules: TurnRules | None = None
+    run_aside: RunAside | None = None
+    """Where large bodies are read; in a thread if nothing is said."""
 
 
 class Gateway:
@@ -98,7 +101,7 @@ class Gateway:
             config.server.write_timeout,
         )
         self._services = trio.CancelScope()
-        self.app = self._app(parts.new_request_id)
+        self.app = self._app(parts.new_request_id, parts.run_aside)
 
     def __repr__(self) -> str:
         return f"<Gateway, {len(self.config.models)} models, {self.engine}>"
@@ -114,26 +117,25 @@ class Gateway:
         for upstream in self._upstreams.values():
             await upstream.aclose()
 
-    def _app(self, new_request_id: Callable[[], str]) -> QuartTrio:
+    def _app(self, new_request_id: Callable[[], str], run_aside: RunAside | None) -> QuartTrio:
         app = QuartTrio("gateway")
         app.asgi_http_class = HTTPConnection
         app.asgi_websocket_class = WebSocketConnection
         app.config["MAX_CONTENT_LENGTH"] = self.config.limits.body_bytes_max
         app.config["BODY_TIMEOUT"] = self.config.server.body_timeout
         app.config["RESPONSE_TIMEOUT"] = None
-        self._open_doors(app, new_request_id)
+        self._open_doors(app, new_request_id, Aside(run_aside or in_a_thread()))
         HealthDoor(self.house).open(app)
         _open_error_pages(app, new_request_id, self.meter)
         app.before_serving(self._start_services)
         app.after_serving(self.aclose)
         return app
 
-    def _open_doors(self, app: QuartTrio, new_request_id: Callable[[], str]) -> None:
+    def _open_doors(self, app: QuartTrio, new_request_id: Callable[[], str], aside: Aside) -> None:
         config, keys = self.config, Keys(self.config.keys)
-        http = HTTPDoor(self.engine, keys, _http_settings(config), new_request_id, self.places, self.meter)
-        websocket = WebSocketDoor(
-            self.engine, keys, _websocket_settings(config), self.house, new_request_id, self.places, self.meter
-        )
+        shared = new_request_id, self.places, self.meter, aside
+        http = HTTPDoor(self.engine, keys, _http_settings(config), *shared)
+        websocket = WebSocketDoor(self.engine, keys, _websocket_settings(config), self.house, *shared)
         http.open(app)
         websocket.open(app)
         places, watch = self.places, self.meter.watch

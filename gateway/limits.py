@@ -47,6 +47,11 @@ EVENT_BYTES_MAX: Final = 32 * MIB
 """P7: above the base64 of the largest generated image."""
 BODY_BYTES_MAX: Final = 32 * MIB
 """H3/W1: a request body or frame, decoded: above what agents send with images, below what hurts."""
+BODY_VALUES_MAX: Final = 1_000_000
+"""JSON values in a request body or frame: they cost time and memory by their number, fifty bytes for each of two. An
+agent's longest conversation has some ten thousand items of ten values, its tools as many again."""
+INLINE_BODY_BYTES_MAX: Final = 262_144
+"""Up to here a body is read on the event loop (some 5 ms at worst), above it in a thread beside it."""
 WAITING_CREATES_MAX: Final = 16
 WAITING_BYTES_MAX: Final = 64 * MIB
 """W3: creates that may wait on one connection, in number and in bytes."""

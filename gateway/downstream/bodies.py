@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from gateway import limits
 from gateway.core.eligibility import StatePolicy, eligibility, makes_store_explicit
 from gateway.core.failures import Refusal
 from gateway.core.request import MalformedBody, RequestBody, TurnRequest
+from gateway.core.values import holds_more_values
 from gateway.downstream.headers import headers_up
 
 REPLAY_HEADER = "x-gateway-replay"
@@ -14,11 +16,15 @@ RETRY_COUNT_HEADER = "x-stainless-retry-count"
 
 
 def read_body(raw: bytes) -> RequestBody:
-    """A JSON object. Raises Refusal `invalid_json`."""
+    """A JSON object, looked through. Raises Refusal `invalid_json`, or `invalid_request` for too many values."""
+    if holds_more_values(raw, limits.BODY_VALUES_MAX):
+        raise Refusal("invalid_request", f"the body holds more than {limits.BODY_VALUES_MAX:,} JSON values")
     try:
-        return RequestBody(raw)
+        body = RequestBody(raw)
     except MalformedBody as error:
         raise Refusal("invalid_json", str(error)) from None
+    _ = body.contents  # walked here, which may be a thread, and not when it is first asked for
+    return body
 
 
 def turn_request(body: RequestBody, headers: Iterable[tuple[str, str]], policy: StatePolicy) -> TurnRequest:

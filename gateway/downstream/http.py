@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final
 
 import trio
@@ -21,6 +22,7 @@ from gateway.core.failures import Failure, Refusal, UpstreamAnswer
 from gateway.core.messages import Deliver, DeliverFailure, Door, Head, Headers
 from gateway.core.request import RequestBody
 from gateway.downstream.addresses import client_address
+from gateway.downstream.aside import Aside
 from gateway.downstream.auth import Keys
 from gateway.downstream.bodies import read_body, refuse_background, refuse_warm_up, turn_request
 from gateway.downstream.connections import TurnResponse, Wire, held_by
@@ -59,7 +61,9 @@ class HTTPDoor:
         new_request_id: Callable[[], str],
         places: Places | None = None,
         meter: Meter | None = None,
+        aside: Aside | None = None,
     ) -> None:
+        self._aside = aside or Aside()
         self._places = places or NoBounds()
         self._meter = meter or NoMeter()
         self._turns = turns
@@ -99,7 +103,8 @@ class HTTPDoor:
         held = held_by(request)
         held.enter_context(self._places.connection(key.name, lasts=False))
         held.enter_context(self._places.turn(key.name))
-        body = read_body(await request.get_data(True, False, False))
+        raw = await request.get_data(True, False, False)
+        body = await self._aside.run(len(raw), partial(read_body, raw))
         _require_stream(body)
         return Order(
             turn_id=request_id,

@@ -14,6 +14,7 @@ import math
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final, cast
 
 import structlog
@@ -29,6 +30,7 @@ from gateway.core.failures import PUBLIC_CODES, Refusal
 from gateway.core.messages import Deliver, DeliverFailure, Door
 from gateway.core.rules import CONNECTION_LIMIT
 from gateway.downstream.addresses import client_address
+from gateway.downstream.aside import Aside
 from gateway.downstream.auth import Keys
 from gateway.downstream.bodies import turn_request
 from gateway.downstream.connections import Departure
@@ -69,6 +71,7 @@ class Neighbours:
     draining: Draining
     places: Places
     meter: Meter
+    aside: Aside
 
 
 class WebSocketDoor:
@@ -83,8 +86,10 @@ class WebSocketDoor:
         new_request_id: Callable[[], str],
         places: Places | None = None,
         meter: Meter | None = None,
+        aside: Aside | None = None,
     ) -> None:
-        self._neighbours = Neighbours(turns, keys, draining, places or NoBounds(), meter or NoMeter())
+        places, meter, aside = places or NoBounds(), meter or NoMeter(), aside or Aside()
+        self._neighbours = Neighbours(turns, keys, draining, places, meter, aside)
         self._settings = settings
         self._new_request_id = new_request_id
         self._connections: set[Connection] = set()
@@ -150,6 +155,7 @@ class Connection:
         self._draining = neighbours.draining
         self._places = neighbours.places
         self._meter = neighbours.meter
+        self._aside = neighbours.aside
         self._client_address = client_address(socket, settings.trusted_hops)
         self._limit_at = trio.current_time() + settings.connection_seconds
         self._departure = Departure()
@@ -187,7 +193,8 @@ class Connection:
         while (message := await self._receive()) is not None:
             if self._is_closed:
                 continue  # still read, so that no queue fills behind a close
-            self._line.join(read_frame(message, self._settings.message_bytes_max), turn_runs=self._turn_runs)
+            frame = await self._aside.run(len(message), partial(read_frame, message, self._settings.message_bytes_max))
+            self._line.join(frame, turn_runs=self._turn_runs)
             self._news.set()
             if self._line.unanswered > limits.UNANSWERED_REFUSALS_MAX:
                 await self._close(CLOSE_FLOOD, "too many frames that are no requests")

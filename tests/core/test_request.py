@@ -218,6 +218,18 @@ def test_a_body_is_read_in_linear_time(raw: bytes) -> None:
     assert process_time() - started < SECONDS_MAX
 
 
+@pytest.mark.parametrize("item", [b"{}", b"[]", b'{"id":"a"}', b'{"type":"message","content":[{"text":"x"}]}'])
+def test_looking_through_a_body_costs_no_more_than_parsing_it(item: bytes) -> None:
+    """S5, S6, B4: all that is asked of the values is found in one walk, whatever they are."""
+    raw = b'{"input":[' + b",".join([item] * 200_000) + b"]}"
+    body, started = RequestBody(raw), process_time()
+    json.loads(raw)
+    parsed = process_time()
+    assert not body.contents.has_side_effect_tool
+
+    assert process_time() - parsed < 3 * (parsed - started)
+
+
 # --- B4: what the estimate counts ---------------------------------------------------------------------------------
 
 

@@ -22,6 +22,7 @@ from gateway.app import Gateway, Parts
 from gateway.config import Config, parse
 from gateway.core.money import Reserved
 from gateway.core.rules import TurnRules
+from gateway.downstream.aside import RunAside, at_once
 from gateway.ledger.memory import Entry, MemoryLedger
 from gateway.ports import AttemptClosing
 from gateway.records.memory import MemoryRecords, TurnRecord
@@ -241,6 +242,7 @@ def world(
     records: MemoryRecords | None = None,
     house: StandingHouse | None = None,
     transports: Mapping[str, httpx2.AsyncBaseTransport] | None = None,
+    run_aside: RunAside = at_once,
 ) -> World:
     """A gateway whose model has one or two routes, `a` and `b`. The strings are extra lines of the configuration;
     stores, house and networks can be replaced by others that keep their contracts."""
@@ -267,6 +269,7 @@ def world(
         records=records,
         house=house,
         new_request_id=_numbered(),
+        run_aside=run_aside,
     )
     gateway = Gateway(config, parts if rules is None else replace(parts, rules=rules))
     return World(gateway, scripts, money, records, house)
