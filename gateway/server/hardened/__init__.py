@@ -20,7 +20,8 @@ tests/server/hardened shows each fault on the stock classes, so that a release t
 | an invalid upgrade is a bare 400 | is an ordinary request for the app to answer | http1.py |
 | non-ASCII in a handshake ends the process | is refused with 400 | http1.py |
 | sends to a peer that has left neither raise nor yield | they yield | http1.py, websockets.py |
-| frames before the accept end the process | wait for it | websockets.py |
+| frames before the accept end the process | wait for it, for a time | websockets.py |
+| a handshake refused for its server name leaves the connection open | closes it | websockets.py |
 | permessage-deflate is always on, unbounded when inflated | is never negotiated | websockets.py |
 | 1002 and 1007 are not sent | are | websockets.py |
 | a message too large leaves the app and the socket waiting | closes with 1009 and tells the app | websockets.py |

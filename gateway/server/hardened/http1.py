@@ -30,6 +30,8 @@ BEHIND_BYTES_MAX: Final = 65_536
 TIMED_OUT: Final = 408
 UNSUPPORTED_VERSION: Final = 505
 WEBSOCKET_VERSION: Final = b"13"
+KEY: Final = re.compile(rb"[A-Za-z0-9+/]{21}[AQgw]==")
+"""16 bytes in base64."""
 TARGET: Final = re.compile(rb"(?:https?://[^/?#\[\]@]+)?(/.*)", re.DOTALL)
 """A path, or a whole URL (RFC 9112, 3.2.2), whose path is served. Quart fails at anything else."""
 LABEL: Final = rb"[\w!$&'()*+,;=%~-]{1,63}"
@@ -250,7 +252,8 @@ def _refusal_of(request: h11.Request) -> int | None:
     is_nowhere = TARGET.fullmatch(request.target) is None or not all(
         HOST.fullmatch(value) for name, value in request.headers if name == b"host"
     )
-    return BAD_REQUEST if is_smuggling or is_nowhere or _has_foreign_handshake(request) else None
+    is_ambiguous = is_smuggling or (_is_valid_upgrade(request) and _has_body(request))
+    return BAD_REQUEST if is_ambiguous or is_nowhere or _has_foreign_handshake(request) else None
 
 
 def _has_foreign_handshake(request: h11.Request) -> bool:
@@ -263,17 +266,25 @@ def _has_foreign_handshake(request: h11.Request) -> bool:
 
 
 def _is_valid_upgrade(request: h11.Request) -> bool:
-    """RFC 6455, 4.2.1."""
+    """RFC 6455, 4.2.1: to a WebSocket and nothing else. No more is valid here than to Hypercorn, which would answer
+    in words of its own and leave the connection open."""
     if request.method != b"GET" or request.http_version != b"1.1":
         return False
     return (
         b"upgrade" in _tokens(request, b"connection")
-        and b"websocket" in _tokens(request, b"upgrade")
-        and _tokens(request, b"sec-websocket-version") == [WEBSOCKET_VERSION]
-        and len(_tokens(request, b"sec-websocket-key")) == 1
+        and [value.lower() for value in _values(request, b"upgrade")] == [b"websocket"]
+        and _values(request, b"sec-websocket-version") == [WEBSOCKET_VERSION]
+        and [KEY.fullmatch(value) is not None for value in _values(request, b"sec-websocket-key")] == [True]
     )
 
 
+def _has_body(request: h11.Request) -> bool:
+    return any(name in (b"content-length", b"transfer-encoding") and value != b"0" for name, value in request.headers)
+
+
 def _tokens(request: h11.Request, wanted: bytes) -> list[bytes]:
-    values = (value for name, value in request.headers if name == wanted)
-    return [token.strip().lower() for value in values for token in value.split(b",") if token.strip()]
+    return [token.strip().lower() for value in _values(request, wanted) for token in value.split(b",") if token.strip()]
+
+
+def _values(request: h11.Request, wanted: bytes) -> list[bytes]:
+    return [value for name, value in request.headers if name == wanted]

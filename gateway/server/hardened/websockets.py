@@ -24,6 +24,8 @@ SILENT_PINGS_MAX: Final = 3
 """How many pings in a row may go without any sign of life."""
 EARLY_BYTES_MAX: Final = 65_536
 """What is kept for the accept: the first frames of a client that does not wait. More waits in the kernel."""
+OPENING_SECONDS_MAX: Final = 10.0
+"""How long more than that waits for the accept: unread, it hides its sender's leaving."""
 EVENTS_PER_PASS: Final = 64
 """Frames of a few bytes come in thousands with one read; after so many others have their turn."""
 PEER_AT_FAULT: Final = frozenset({1002, 1003, 1007, 1008, 1009})
@@ -51,6 +53,8 @@ class HardenedWebSocket(WSStream):
         """What comes from the connection."""
         if isinstance(event, Request):
             await super().handle(_plain(event))
+            if self.closed:  # it was refused before there was an app for it
+                await self._give_up()
         elif isinstance(event, Data):
             await self._handle_data(event.data)
         else:
@@ -76,8 +80,19 @@ class HardenedWebSocket(WSStream):
         if not self._opened.is_set() and len(self._early) + len(data) <= EARLY_BYTES_MAX:
             self._early += data
             return
-        await self._opened.wait()
-        await self._deliver(data)
+        with trio.move_on_after(OPENING_SECONDS_MAX):
+            await self._opened.wait()
+        if self._opened.is_set():
+            await self._deliver(data)
+        else:
+            await self._give_up()
+
+    async def _give_up(self) -> None:
+        """There will be no WebSocket, and whoever sends frames all the same is not read any more."""
+        self._opened.set()
+        self._over.set()
+        self.peer_is_at_fault = True
+        await self.send(StreamClosed(stream_id=self.stream_id))
 
     async def _accept(self, message: WebsocketAcceptEvent) -> None:
         await super()._accept(message)

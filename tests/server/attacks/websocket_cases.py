@@ -49,6 +49,25 @@ UPGRADES: Mapping[str, Sequence[Step]] = {
     "an upgrade with two keys": not_upgraded(PATH, *HANDSHAKE, KEY),
     "an upgrade over HTTP/1.0": not_upgraded("GET /v1/responses HTTP/1.0", *HANDSHAKE),
     "an upgrade to something else": not_upgraded(PATH, "connection: upgrade", "upgrade: irc", *HANDSHAKE[2:]),
+    "an upgrade to one of two": not_upgraded(PATH, "connection: upgrade", "upgrade: h2c, websocket", *HANDSHAKE[2:]),
+    "an upgrade to two": not_upgraded(PATH, *HANDSHAKE, "upgrade: h2c"),
+    "an upgrade of version 13 and none": not_upgraded(PATH, *HANDSHAKE[:2], "sec-websocket-version: 13,", KEY),
+    "an upgrade of version 13 twice": not_upgraded(PATH, *HANDSHAKE, "sec-websocket-version: 13"),
+    "an upgrade with a key of 15 bytes": not_upgraded(PATH, *HANDSHAKE[:3], "sec-websocket-key: AQIDBAUGBwgJCgsMDQ4P"),
+    "an upgrade with a key that is no base64": not_upgraded(PATH, *HANDSHAKE[:3], "sec-websocket-key: " + "?" * 24),
+    "frames behind no upgrade": (
+        request(PATH, *HANDSHAKE[:2], "sec-websocket-version: 13,", KEY),
+        Flood(frame(1, bytes(1000)), 200),
+        ToEnd(rb"\AHTTP/1\.1 426 ", SOON_SECONDS),
+    ),
+    "an upgrade with a body": (
+        request(PATH, AUTHORIZED, *HANDSHAKE, "content-length: 5") + b"hello",
+        ToEnd(rb"\AHTTP/1\.1 400 .*invalid_request", SOON_SECONDS),
+    ),
+    "an upgrade with a body in chunks": (
+        request(PATH, AUTHORIZED, *HANDSHAKE, "transfer-encoding: chunked") + b"0\r\n\r\n",
+        ToEnd(rb"\AHTTP/1\.1 400 .*invalid_request", SOON_SECONDS),
+    ),
     "an upgrade of a POST": (
         request("POST /nowhere HTTP/1.1", *HANDSHAKE, "content-length: 0"),
         Until(rb"\AHTTP/1\.1 404 "),

@@ -1,5 +1,6 @@
 """What happens on a connection stays on it, and nothing on it waits for ever."""
 
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -8,7 +9,9 @@ from structlog.testing import capture_logs
 from trio.testing import lockstep_stream_pair
 
 from gateway.server import hardened
+from gateway.server.hardened.connection import LINGER_SECONDS_MAX
 from gateway.server.hardened.http1 import HardenedHTTP1
+from gateway.server.hardened.websockets import EARLY_BYTES_MAX, OPENING_SECONDS_MAX
 from server.attacks.websocket_cases import HANDSHAKE
 from server.attacks.wire import request
 from server.hardened.stage import answering, connected
@@ -150,3 +153,33 @@ async def test_another_version_than_the_measured_one_is_refused_with_the_fix(mon
     assert str(raised.value) == (
         "quart 0.22.0 is installed, but the gateway's hardening was measured on 0.21.0; install quart==0.21.0"
     )
+
+
+@pytest.mark.parametrize("behind", [b"", bytes(200_000)])
+async def test_a_handshake_that_is_refused_for_its_server_name_closes(behind: bytes) -> None:
+    """Hypercorn answers it, and waits for more."""
+    async with connected(answering, server_names=["another.test"]) as stage:
+        heard = await stage.say(request("GET / HTTP/1.1", *HANDSHAKE))
+        with suppress(trio.BrokenResourceError):
+            await stage.client.send_all(behind)
+        await stage.client.aclose()
+        with trio.fail_after(LINGER_SECONDS_MAX):
+            await stage.ended.wait()
+
+    assert heard.startswith(b"HTTP/1.1 404 ")
+
+
+async def test_frames_do_not_wait_for_an_accept_for_ever() -> None:
+    """Whoever sends more than is kept for it is not read meanwhile, and could leave unseen."""
+
+    async def undecided(_scope: Any, receive: Any, _send: Any) -> None:
+        while (await receive())["type"] != "websocket.disconnect":
+            pass
+
+    async with connected(undecided) as stage:
+        await stage.say(request("GET / HTTP/1.1", *HANDSHAKE))
+        await stage.client.send_all(bytes(EARLY_BYTES_MAX + 1))
+        await stage.client.aclose()
+        await stage.ended.wait()
+
+    assert trio.current_time() == pytest.approx(OPENING_SECONDS_MAX, abs=LINGER_SECONDS_MAX + 1)
