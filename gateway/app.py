@@ -39,6 +39,7 @@ from gateway.records.memory import MemoryRecords
 from gateway.server import hardened
 from gateway.server.admin import AdminApp, probe_loop, serve_admin, worker_port
 from gateway.server.deferred import DeferredApp
+from gateway.server.hardened.inbound import InboundBytes
 from gateway.server.hardened.settings import Cut
 from gateway.server.logs import configure_logs
 from gateway.server.sockets import Sockets
@@ -88,6 +89,7 @@ class Gateway:
         self.meter = PrometheusMeter(str(self.worker))
         self.places = _places(config)
         self.sockets = Sockets(config.limits.sockets_max, partial(self.meter.connection_cut, Cut.NO_SOCKET))
+        self.inbound = InboundBytes(config.limits.inbound_bytes_max)
         self.house = parts.house or StandingHouse()
         self.ledger = parts.ledger or MemoryLedger(
             {name: account.balance_nanodollars for name, account in config.accounts.items()}
@@ -143,6 +145,7 @@ class Gateway:
         watch("open_turns", "Turns that hold a place.", lambda: places.open_turns)
         watch("open_connections", "Requests and WebSockets that hold a place.", lambda: places.open_connections)
         watch("open_websockets", "WebSocket connections.", lambda: places.open_websockets)
+        watch("inbound_bytes", "Bytes of requests that are held.", lambda: self.inbound.taken)
         watch("waiting_creates", "Creates that wait on a WebSocket.", lambda: websocket.waiting_creates)
         watch("draining", "1 while the gateway drains.", lambda: self.house.is_draining())
 

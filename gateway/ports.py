@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Final, Protocol
 
 import trio
 
@@ -84,8 +84,20 @@ class Places(Protocol):
         ...
 
 
+INBOUND: Final = "gateway.inbound"
+"""The name under which a WebSocket's ASGI state has its `Inbound`, where the server bounds what clients send."""
+
+
+class Inbound(Protocol):
+    """What one client's messages hold: the server counts them as they come, and whoever is done with one says so."""
+
+    def give_back(self, size_bytes: int) -> None:
+        """Nobody holds a message of so many bytes any more."""
+        ...
+
+
 class NoBounds:
-    """Room for everybody (Places)."""
+    """Room for everybody (Places), and nobody counts (Inbound)."""
 
     def connection(self, key: str, *, lasts: bool) -> AbstractContextManager[None]:
         """Always."""
@@ -94,6 +106,9 @@ class NoBounds:
     def turn(self, key: str) -> AbstractContextManager[None]:
         """Always."""
         return nullcontext()
+
+    def give_back(self, size_bytes: int) -> None:
+        """Nothing was taken."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from gateway.core.failures import RETRYABLE_CODES
 TIMEOUT_SECONDS_MAX: Final = 3600.0
 """Nothing outlives the 60 minutes of a connection (T5); a larger figure is one in milliseconds."""
 BYTES_MAX: Final = 1024 * limits.MIB
+INBOUND_BYTES_MAX: Final = 1024 * BYTES_MAX
 COUNT_MAX: Final = 65536
 """Bounds of the bounds: beyond them one client could take the process's memory."""
 TOKENS_MAX: Final = 10_000_000
@@ -102,7 +103,14 @@ class Server(Section):
     )
 
 
-SHARED: Final = ("connections_max", "sockets_max", "connections_per_key_max", "turns_max", "turns_per_key_max")
+SHARED: Final = (
+    "inbound_bytes_max",
+    "connections_max",
+    "sockets_max",
+    "connections_per_key_max",
+    "turns_max",
+    "turns_per_key_max",
+)
 """C6: what several workers share, each having its part."""
 
 
@@ -113,6 +121,7 @@ class Limits(Section):
     hold_events_max: Count = limits.HOLD_EVENTS_MAX
     event_bytes_max: Size = limits.EVENT_BYTES_MAX
     body_bytes_max: Size = limits.BODY_BYTES_MAX
+    inbound_bytes_max: int = Field(default=limits.INBOUND_BYTES_MAX, ge=1, le=INBOUND_BYTES_MAX)
     body_bytes_per_second_min: int = Field(default=limits.BODY_BYTES_PER_SECOND_MIN, ge=1, le=limits.MIB)
     waiting_creates_max: int = Field(default=limits.WAITING_CREATES_MAX, ge=0, le=COUNT_MAX)
     waiting_bytes_max: int = Field(default=limits.WAITING_BYTES_MAX, ge=0, le=BYTES_MAX)

@@ -43,6 +43,7 @@ class Steer:
     """A `response.steer`: not supported, and answered with its input, which must not be lost."""
 
     body: RequestBody = field(repr=False)
+    size_bytes: int
 
 
 Frame = Create | Refused | Steer
@@ -52,9 +53,9 @@ _QUEUE_FULL: Final = Refusal("response_queue_full", "too many creates wait on th
 
 def read_frame(message: str | bytes, size_max: int) -> Frame:
     """Sort one message."""
-    size_bytes = len(message) if isinstance(message, bytes) or message.isascii() else len(message.encode())
+    size_bytes = bytes_of(message)
     if size_bytes > size_max:
-        return Refused(Refusal("payload_too_large", f"a frame may have {size_max} bytes, this one has {size_bytes}"))
+        return Refused(Refusal("payload_too_large", f"a frame may have {size_max} bytes, this one has more"))
     if isinstance(message, bytes):
         return Refused(Refusal("invalid_request", "frames must be text"))
     try:
@@ -67,13 +68,18 @@ def read_frame(message: str | bytes, size_max: int) -> Frame:
         return Refused(refusal, echo(body))
 
 
+def bytes_of(message: str | bytes) -> int:
+    """What a message takes on the wire."""
+    return len(message) if isinstance(message, bytes) or message.isascii() else len(message.encode())
+
+
 def _sorted(body: RequestBody, size_bytes: int) -> Frame:
     kind = body.get("type")
     if not isinstance(kind, str) or not kind:
         raise Refusal("invalid_request", "the frame has no 'type'", param="type")
     stream_id = _stream_id(body)
     if kind == "response.steer":
-        return Steer(body)
+        return Steer(body, size_bytes)
     if kind != "response.create":
         raise Refusal("unsupported_event", f"{kind[:100]!r} is not supported here", param="type")
     refuse_background(body)
@@ -117,15 +123,16 @@ class Line:
         """Frames that wait for an answer and not for a turn."""
         return len(self._frames) - self._creates
 
-    def join(self, frame: Frame, *, turn_runs: bool) -> None:
+    def join(self, frame: Frame, *, turn_runs: bool) -> Frame:
         """W3: a create that finds the line full gets its refusal in its place. While no turn runs, the first in line
-        does not wait."""
+        does not wait. Returns what has joined."""
         if isinstance(frame, Create) and self._is_full_for(frame, self._creates_max + (not turn_runs)):
             frame = Refused(_QUEUE_FULL, echo(frame.body))
         if isinstance(frame, Create):
             self._creates += 1
             self._bytes += frame.size_bytes
         self._frames.append(frame)
+        return frame
 
     def _is_full_for(self, frame: Create, creates_max: int) -> bool:
         return self._creates >= creates_max or (self._creates > 0 and self._bytes + frame.size_bytes > self._bytes_max)

@@ -35,8 +35,8 @@ from gateway.downstream.auth import Keys
 from gateway.downstream.bodies import turn_request
 from gateway.downstream.connections import Departure
 from gateway.downstream.errors import refusal_body, to_json, websocket_event, websocket_failure, websocket_refusal
-from gateway.downstream.frames import Create, Frame, Line, Refused, Steer, echo, read_frame
-from gateway.ports import Draining, Meter, NoBounds, NoMeter, Order, Places, Turns
+from gateway.downstream.frames import Create, Frame, Line, Refused, Steer, bytes_of, echo, read_frame
+from gateway.ports import INBOUND, Draining, Inbound, Meter, NoBounds, NoMeter, Order, Places, Turns
 
 logger = structlog.get_logger("gateway.websocket")
 
@@ -160,6 +160,8 @@ class Connection:
         self._limit_at = trio.current_time() + settings.connection_seconds
         self._departure = Departure()
         self._line = Line(settings.waiting_creates_max, settings.waiting_bytes_max)
+        state = cast("dict[str, Inbound]", socket.scope.get("state") or {})
+        self._inbound = state.get(INBOUND) or NoBounds()
         self._news = trio.Event()
         self._turn_runs = False
         self._turns_begun = 0
@@ -192,9 +194,11 @@ class Connection:
         """Read for the connection's whole life: so pings, closes and departures are seen at once (W7, H7)."""
         while (message := await self._receive()) is not None:
             if self._is_closed:
+                self._inbound.give_back(bytes_of(message))
                 continue  # still read, so that no queue fills behind a close
             frame = await self._aside.run(len(message), partial(read_frame, message, self._settings.message_bytes_max))
-            self._line.join(frame, turn_runs=self._turn_runs)
+            if isinstance(self._line.join(frame, turn_runs=self._turn_runs), Refused):
+                self._inbound.give_back(bytes_of(message))
             self._news.set()
             if self._line.unanswered > limits.UNANSWERED_REFUSALS_MAX:
                 await self._close(CLOSE_FLOOD, "too many frames that are no requests")
@@ -236,14 +240,16 @@ class Connection:
             await self._news.wait()
 
     async def _answer(self, frame: Frame) -> None:
-        if isinstance(frame, Create):
-            await self._create(frame)
-        elif isinstance(frame, Refused):
+        if isinstance(frame, Refused):
             await self._refuse(frame.refusal, self._request_id, frame.echo)
             if frame.refusal.code == "payload_too_large":
                 await self._close(CLOSE_TOO_LARGE, "message too big")
+            return
+        if isinstance(frame, Create):
+            await self._create(frame)
         else:
             await self._send(_steer_refusal(frame))
+        self._inbound.give_back(frame.size_bytes)
 
     async def _create(self, frame: Create) -> None:
         self._turns_begun += 1
@@ -298,6 +304,7 @@ class Connection:
             if isinstance(frame, Create):
                 any_create = True
                 await self._refuse(refusal, self._request_id, echo(frame.body))
+                self._inbound.give_back(frame.size_bytes)
             else:
                 await self._answer(frame)
         return any_create

@@ -27,6 +27,7 @@ import trio
 from gateway import limits
 from gateway.server import hardened
 from gateway.server.accepting import WayDown, accept_connections
+from gateway.server.hardened.inbound import InboundBytes
 from gateway.server.hardened.patience import Pace
 from gateway.server.hardened.settings import HardenedConfig
 from gateway.server.sockets import Sockets
@@ -93,6 +94,7 @@ async def serve(
     pace: Pace = AT_ITS_PACE,
     sockets: Sockets | None = None,
     on_cut: Callable[[str], None] = lambda why: None,
+    inbound: InboundBytes | None = None,
     tls: ssl.SSLContext | None = None,
     way_down: WayDown | None = None,
     on_listening: Callable[[], None] = lambda: None,
@@ -108,6 +110,7 @@ async def serve(
     hardened.install()
     config = _hypercorn_config(drain_seconds, websocket_message_bytes_max, write_seconds, ping_seconds)
     config.pace, config.on_cut = pace, on_cut
+    config.inbound = inbound or InboundBytes()
     everything = trio.CancelScope()
 
     def opened() -> None:

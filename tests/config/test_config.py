@@ -75,6 +75,7 @@ def test_the_defaults_are_those_of_the_specification() -> None:
         "hold_events_max": 1024,
         "event_bytes_max": 33554432,
         "body_bytes_max": 33554432,
+        "inbound_bytes_max": 1073741824,
         "body_bytes_per_second_min": 500,
         "waiting_creates_max": 16,
         "waiting_bytes_max": 67108864,

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import trio
 
+from gateway.ports import INBOUND
 from gateway.upstream.scripted import Silence
 from support.driver import Client, connect
 from support.gateways import World, create_frame, world
@@ -173,3 +174,31 @@ async def test_a_client_that_floods_and_drops_ends_its_turn() -> None:
     assert client.ended_at == pytest.approx(1.0)
     assert w.closed_at == [1.0]
     w.assert_at_rest()
+
+
+class CountedBytes:
+    """A server's count of what a client's messages hold."""
+
+    def __init__(self) -> None:
+        self.given_back = 0
+
+    def give_back(self, size_bytes: int) -> None:
+        self.given_back += size_bytes
+
+
+@in_every_order
+async def test_each_message_is_given_back_when_the_door_is_done_with_it() -> None:
+    """Whatever became of it: a turn, a refusal, an answer."""
+    counted, w = CountedBytes(), world(A.answer(), limits="waiting_creates_max = 0")
+    frames = [
+        json.dumps(create_frame(input="北京")),
+        json.dumps(create_frame(input="there is no room for it")),
+        "no JSON",
+        json.dumps({"type": "response.steer", "input": "left"}),
+    ]
+    async with connect(w.app, "websocket", state={INBOUND: counted}) as client:
+        for frame in frames:
+            client.send_text(frame)
+        await client.wait_for(lambda client: len(client.told) >= len(ANSWERED) + 3)
+        assert counted.given_back == sum(len(frame.encode()) for frame in frames)
+        client.leave()

@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -292,6 +292,7 @@ async def connect(
     headers: Headers = AUTHORIZED,
     body: bytes | None = b"",
     subprotocols: Sequence[str] = (),
+    state: Mapping[str, Any] | None = None,
 ) -> AsyncIterator[Client]:
     """A connection to the app; leaving the block waits for the app to be done with it."""
     client = Client(kind)
@@ -310,7 +311,7 @@ async def connect(
         "server": ("gateway.test", 80),
         "subprotocols": list(subprotocols),
         "extensions": {"websocket.http.response": {}},
-        "state": {},
+        "state": dict(state or {}),
     }
     async with trio.open_nursery() as nursery:
         if kind == "websocket":

@@ -18,7 +18,9 @@ from hypercorn.events import Closed, Event, RawData, Updated
 from hypercorn.protocol.events import Body, Data, EndBody, Request
 from hypercorn.protocol.h11 import STREAM_ID, H11Protocol, H11WSConnection
 from hypercorn.protocol.http_stream import HTTPStream
+from hypercorn.typing import ConnectionState
 
+from gateway.ports import INBOUND
 from gateway.server.hardened.heads import BAD_REQUEST, HeadGuard
 from gateway.server.hardened.patience import Patience
 from gateway.server.hardened.refusals import refusal
@@ -28,7 +30,9 @@ from gateway.server.hardened.websockets import HardenedWebSocket
 BEHIND_BYTES_MAX: Final = 65_536
 """What a peer may send behind a request whose answer is still due: the next head, not a second upload."""
 TIMED_OUT: Final = 408
+UNAVAILABLE: Final = 503
 UNSUPPORTED_VERSION: Final = 505
+WHY: Final = {TIMED_OUT: Cut.SLOW, UNAVAILABLE: Cut.NO_MEMORY}
 WEBSOCKET_VERSION: Final = b"13"
 KEY: Final = re.compile(rb"[A-Za-z0-9+/]{21}[AQgw]==")
 """16 bytes in base64."""
@@ -57,6 +61,7 @@ class HardenedHTTP1(H11Protocol):
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
         self.patience = Patience(settings_of(self.config).pace)
+        self._share = settings_of(self.config).inbound.share()
         self._guard = HeadGuard(self.config.h11_max_incomplete_size)
         self._receiving = trio.Lock()
         self._behind = b""
@@ -81,7 +86,10 @@ class HardenedHTTP1(H11Protocol):
 
     async def time_out(self) -> None:
         """The peer has not gone on in time."""
-        await self._refuse(TIMED_OUT)
+        if self._websocket is None:
+            await self._refuse(TIMED_OUT)
+        else:
+            await self._websocket.time_out()
 
     # --- bytes ------------------------------------------------------------------------------------------------------
 
@@ -156,6 +164,9 @@ class HardenedHTTP1(H11Protocol):
         if event is h11.NEED_DATA or isinstance(event, h11.ConnectionClosed) or self.stream is None:
             return False
         if isinstance(event, h11.Data):
+            if not self._share.take(len(event.data)):
+                await self._refuse(UNAVAILABLE)
+                return False
             self.patience.advance(len(event.data), trio.current_time())
             await self.stream.handle(Body(stream_id=STREAM_ID, data=bytes(event.data)))
         elif isinstance(event, h11.EndOfMessage):
@@ -183,7 +194,13 @@ class HardenedHTTP1(H11Protocol):
         if _is_valid_upgrade(request) and isinstance(self.connection, h11.Connection):
             self.patience.rest()
             self.stream = self._websocket = HardenedWebSocket(
-                self.app, self.config, self.context, self.task_group, *place
+                self.app,
+                self.config,
+                self.context,
+                self.task_group,
+                *place,
+                patience=self.patience,
+                share=self._share,
             )
             self.connection = H11WSConnection(self.connection)
         else:
@@ -200,7 +217,7 @@ class HardenedHTTP1(H11Protocol):
             http_version=request.http_version.decode(),
             method=request.method.decode("ascii").upper(),
             raw_path=request.target if path is None else path[1],
-            state=self.connection_state,
+            state=ConnectionState({**self.connection_state, INBOUND: self._share}),
         )
 
     async def _maybe_recycle(self) -> None:
@@ -227,10 +244,15 @@ class HardenedHTTP1(H11Protocol):
             if behind:
                 await self._receive(behind)
 
+    async def _close_stream(self) -> None:
+        """What the request held is given back with it."""
+        await super()._close_stream()
+        self._share.give_all_back()
+
     async def _refuse(self, status: int) -> None:
         """Answer with a status if an answer can still begin, and close. The app has to do with it no longer."""
         if not self._is_refused:
-            settings_of(self.config).on_cut(Cut.SLOW if status == TIMED_OUT else Cut.BAD_REQUEST)
+            settings_of(self.config).on_cut(WHY.get(status, Cut.BAD_REQUEST))
         self._is_refused = True
         self.patience.rest()
         await self._close_stream()

@@ -1,4 +1,4 @@
-"""How long a peer may take to send what it has begun: a bound for a head, a pace for a body.
+"""How long a peer may take to send what it has begun: a bound for a head, a pace for a body or a message.
 
 A peer that sends one byte a second is neither idle nor silent, and holds a connection, a task and a buffer all the
 same. A body's whole time has the app's own bound, which answers in the app's words.
@@ -25,6 +25,8 @@ class Pace:
     head_seconds: float = limits.HEAD_SECONDS_MAX
     body_pause_seconds: float = limits.BODY_PAUSE_SECONDS_MAX
     body_bytes_per_second: float = limits.BODY_BYTES_PER_SECOND_MIN
+    message_seconds: float = limits.BODY_SECONDS_MAX
+    """For a whole WebSocket message; the app bounds a body."""
 
 
 class Patience:
@@ -33,6 +35,7 @@ class Patience:
     def __init__(self, pace: Pace) -> None:
         self._pace = pace
         self._expects_head = False
+        self._whole_by = inf
         self._scope = trio.CancelScope()
         self.is_ending = False
 
@@ -55,13 +58,22 @@ class Patience:
         """A head has ended, and a body may follow."""
         self._await(now + self._pace.body_pause_seconds)
 
-    def advance(self, body_bytes: int, now: float) -> None:
-        """A piece of the body has come. No advance is hoarded: a burst buys no more than one pause."""
+    def expect_message(self, now: float) -> None:
+        """A WebSocket message has begun and not ended."""
+        self._whole_by = now + self._pace.message_seconds
+        self._await(now + self._pace.body_pause_seconds)
+
+    def advance(self, body_bytes: int, now: float, waited_seconds: float = 0.0) -> None:
+        """A piece of the body or message has come, and was not read for so long. No advance is hoarded: a burst buys
+        no more than one pause."""
         earned = body_bytes / self._pace.body_bytes_per_second
-        self._await(min(self.deadline + earned, now + self._pace.body_pause_seconds))
+        self._whole_by += waited_seconds
+        due = min(self.deadline + earned + waited_seconds, now + self._pace.body_pause_seconds)
+        self._await(min(due, self._whole_by))
 
     def rest(self) -> None:
         """Nothing is due from the peer."""
+        self._whole_by = inf
         self._await(inf)
 
     def end(self, deadline: float) -> None:

@@ -15,7 +15,7 @@ REASONS: Final = {
     413: ("payload_too_large", "the request is larger than is accepted here"),
     431: ("payload_too_large", "the header section is larger than is accepted here"),
     501: ("invalid_request", "this transfer-encoding is not supported here"),
-    503: ("too_many_turns", "the gateway has as many connections open as it may"),
+    503: ("too_many_turns", "the gateway has as much open as it may"),
     505: ("invalid_request", "only HTTP/1.1 is served here"),
 }
 BAD_REQUEST: Final = 400

@@ -8,6 +8,7 @@ from enum import StrEnum
 from hypercorn.config import Config
 
 from gateway import limits
+from gateway.server.hardened.inbound import InboundBytes
 from gateway.server.hardened.patience import Pace
 
 
@@ -20,9 +21,11 @@ class Cut(StrEnum):
     BAD_FRAME = "bad_frame"
     """a WebSocket broke its protocol: closed with 1002, 1007 or 1009"""
     SLOW = "slow"
-    """a head or a body came too slowly"""
+    """a head, a body or a message came too slowly"""
     STALLED = "stalled"
     """it took nothing for `write_timeout`"""
+    NO_MEMORY = "inbound_bytes_max"
+    """its request or message found no room (a 503, a close with 1013)"""
     SILENT = "silent"
     """it answered no ping"""
     FAULT = "fault"
@@ -40,6 +43,8 @@ class HardenedConfig(Config):
     """T6: for one write."""
     pace: Pace = Pace()
     """What a request may take to arrive."""
+    inbound: InboundBytes = InboundBytes()
+    """What requests may hold at once."""
     on_cut: Callable[[Cut], None] = staticmethod(_count_nothing)
     """Called once for each connection that the server cuts."""
 

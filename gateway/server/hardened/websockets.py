@@ -15,7 +15,9 @@ from wsproto.events import Event as WebSocketEvent
 from wsproto.frame_protocol import CloseReason
 
 from gateway import limits
+from gateway.server.hardened.inbound import Share
 from gateway.server.hardened.messages import MessageBuffer
+from gateway.server.hardened.patience import Patience
 from gateway.server.hardened.settings import Cut, settings_of
 
 logger = structlog.get_logger("gateway.server")
@@ -39,9 +41,11 @@ LISTS: Final = (b"connection", b"sec-websocket-protocol")
 class HardenedWebSocket(WSStream):
     """Hypercorn's WebSocket stream."""
 
-    def __init__(self, *arguments: Any) -> None:
+    def __init__(self, *arguments: Any, patience: Patience, share: Share) -> None:
         super().__init__(*arguments)
-        self.buffer = MessageBuffer(self.config.websocket_max_message_size)  # type: ignore[assignment]  # same methods
+        self._patience = patience
+        self._share = share
+        self.buffer: MessageBuffer = MessageBuffer(self.config.websocket_max_message_size)  # type: ignore[assignment]  # nobody else's
         self.peer_is_at_fault = False
         self._early = bytearray()
         self._inbound = trio.Lock()
@@ -103,9 +107,26 @@ class HardenedWebSocket(WSStream):
     async def _deliver(self, data: bytes = b"") -> None:
         async with self._inbound:
             data, self._early = bytes(self._early) + data, bytearray()
-            if not self.closed and self.connection.state is not ConnectionState.CLOSED:
-                self.connection.receive_data(data)
-                await self._handle_events()
+            if self.closed or self.connection.state is ConnectionState.CLOSED:
+                return
+            was_open, begun = self.buffer.is_open, trio.current_time()
+            self.connection.receive_data(data)
+            await self._handle_events()
+            self._await_the_rest(len(data), begun, was_open=was_open)
+
+    def _await_the_rest(self, size_bytes: int, begun: float, *, was_open: bool) -> None:
+        """A message keeps the pace of a body, in whatever parts it comes; the app's own waits are none of its."""
+        now = trio.current_time()
+        if self.closed or not self.buffer.is_open:
+            self._patience.rest()
+        elif was_open:
+            self._patience.advance(size_bytes, now, now - begun)
+        else:
+            self._patience.expect_message(now)
+
+    async def time_out(self) -> None:
+        """The message has not gone on in time."""
+        await self._fail(CloseReason.POLICY_VIOLATION, "the message did not arrive in time", Cut.SLOW)
 
     async def _handle_events(self) -> None:
         for number, event in enumerate(self.connection.events(), start=1):
@@ -130,13 +151,15 @@ class HardenedWebSocket(WSStream):
         if self.state is not ASGIWebsocketState.CONNECTED:
             return True
         try:
-            self.buffer.extend(event)
+            kept_bytes = self.buffer.extend(event)
         except FrameTooLargeError:
             await self._fail(CloseReason.MESSAGE_TOO_BIG, "message too big")
             return False
-        if event.message_finished and self.app_put is not None:
-            message = self.buffer.to_message()
-            self.buffer.clear()
+        if not self._share.take(kept_bytes):
+            await self._fail(CloseReason.TRY_AGAIN_LATER, "too many bytes wait in the gateway", Cut.NO_MEMORY)
+            return False
+        message = self.buffer.next_message()
+        if message is not None and self.app_put is not None:
             await self.app_put(message)
         return True
 
@@ -149,9 +172,9 @@ class HardenedWebSocket(WSStream):
             await self._send_wsproto_event(event.response())
         await self.send(StreamClosed(stream_id=self.stream_id))
 
-    async def _fail(self, code: int, reason: str | None) -> None:
+    async def _fail(self, code: int, reason: str | None, why: Cut = Cut.BAD_FRAME) -> None:
         self.peer_is_at_fault = True
-        settings_of(self.config).on_cut(Cut.BAD_FRAME)
+        settings_of(self.config).on_cut(why)
         await self._send_wsproto_event(CloseConnection(code=code, reason=reason))
         await self.send(StreamClosed(stream_id=self.stream_id))
 

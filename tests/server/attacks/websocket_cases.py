@@ -132,6 +132,12 @@ FRAMES: Mapping[str, Sequence[Step]] = {
     "a message above the bound in parts": closed(
         1009, frame(1, b"x", final=False), *([frame(0, b"x" * 200_000, final=False), frame(9)] * 6), frame(0, b"x")
     ),
+    "a message above what is kept of one": (
+        upgrade(),
+        OPENED,
+        text(b"x" * (5 * BODY_BYTES_MAX // 2)),
+        ToEnd(rb'"payload_too_large".*\x88.\x03\xf1', SOON_SECONDS),
+    ),
     "a message far above the bound": closed(1009, text(b"x" * (8 * BODY_BYTES_MAX))),
     "a message far above the bound in characters of four bytes": closed(1009, text("\U0001f600" * BODY_BYTES_MAX)),
     "parts without end": closed(1009, frame(1, b"x", final=False), Flood(frame(0, bytes(50_000), final=False), 200)),

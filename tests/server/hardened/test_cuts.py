@@ -41,7 +41,12 @@ CASES: dict[str, tuple[Any, list[bytes], list[Cut]]] = {
     "a WebSocket that closes": (answering, [OPEN, text("hello"), frame(8, b"\x03\xe8")], []),
     "a frame that is not masked": (answering, [OPEN, frame(1, b"{}", masked=False)], [Cut.BAD_FRAME]),
     "text that is no UTF-8": (answering, [OPEN, text(b"\xff")], [Cut.BAD_FRAME]),
-    "too large a message": (answering, [OPEN, text(b"x" * 2000)], [Cut.BAD_FRAME]),
+    "twice too large a message": (
+        answering,
+        [OPEN, frame(1, b"x" * 1001, final=False), frame(0, b"x" * 1001)],
+        [Cut.BAD_FRAME],
+    ),
+    "a slow message": (answering, [OPEN, frame(1, b"x", final=False)], [Cut.SLOW]),
     "no pongs": (answering, [OPEN], [Cut.SILENT]),
 }
 
