@@ -21,6 +21,9 @@ from gateway.core.money import TOKENS_MAX
 WHITESPACE: Final = re.compile(r"[ \t\n\r]*")
 MEMBERS_MAX: Final = 1024
 """Top-level members of a body, each of which is read by itself: the API knows some forty."""
+KEPT_CHARACTERS_MAX: Final = 65_536
+"""A member's text, above which its value is not kept for as long as the turn runs."""
+_LET_GO: Final = object()
 NAME_CHARACTERS_MAX: Final = 64
 """How much of a client's own text a refusal repeats."""
 
@@ -57,12 +60,21 @@ class RequestBody:
     def get(self, name: str) -> Any:
         """The value of a top-level member, None where it is absent."""
         found = self.members.get(name)
-        return None if found is None else found.value
+        if found is None or found.value is not _LET_GO:
+            return None if found is None else found.value
+        return _DECODER.raw_decode(self.text, found.value_start)[0]
 
     @property
     def fields(self) -> Mapping[str, Any]:
         """All top-level members by name."""
-        return {name: found.value for name, found in self.members.items()}
+        return {name: self.get(name) for name in self.members}
+
+    def let_go(self) -> None:
+        """Keep no value whose text is long: it takes up to ten times as much, and when its contents are known nobody
+        asks for it but by exception. It is read again for who does."""
+        for name, found in self.members.items():
+            if found.value_end - found.value_start > KEPT_CHARACTERS_MAX:
+                self.members[name] = found._replace(value=_LET_GO)
 
     @cached_property
     def contents(self) -> Contents:

@@ -24,6 +24,7 @@ def read_body(raw: bytes) -> RequestBody:
     except MalformedBody as error:
         raise Refusal("invalid_json", str(error)) from None
     _ = body.contents  # walked here, which may be a thread, and not when it is first asked for
+    body.let_go()
     return body
 
 

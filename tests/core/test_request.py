@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.core.money import TOKENS_MAX, InputMeasure
-from gateway.core.request import MEMBERS_MAX, MalformedBody, RequestBody, TurnRequest
+from gateway.core.request import KEPT_CHARACTERS_MAX, MEMBERS_MAX, MalformedBody, RequestBody, TurnRequest
 
 SECONDS_MAX: Final = 10.0
 """Of CPU, for work on 32 MiB that takes a tenth of it; work that is not linear takes minutes."""
@@ -228,6 +228,20 @@ def test_looking_through_a_body_costs_no_more_than_parsing_it(item: bytes) -> No
     assert not body.contents.has_side_effect_tool
 
     assert process_time() - parsed < 3 * (parsed - started)
+
+
+def test_a_large_value_is_not_kept_and_read_again_for_who_asks() -> None:
+    """A turn lasts minutes, and a value takes up to ten times its text. What is sent upstream is the text."""
+    fields = {"model": "m", "input": [{}] * KEPT_CHARACTERS_MAX, "tools": [{"type": "mcp"}]}
+    raw = json.dumps(fields).encode()
+    body = RequestBody(raw)
+    contents, kept = body.contents, body.get("input")
+
+    body.let_go()
+
+    assert body.get("input") is not kept
+    assert (body.fields, body.contents, body.spliced(replaced={})) == (fields, contents, raw)
+    assert body.get("tools") is body.get("tools")
 
 
 # --- B4: what the estimate counts ---------------------------------------------------------------------------------

@@ -24,7 +24,7 @@ tests/server/hardened shows each fault on the stock classes, so that a release t
 | a handshake refused for its server name leaves the connection open | closes it | websockets.py |
 | permessage-deflate is always on, unbounded when inflated | is never negotiated | websockets.py |
 | 1002 and 1007 are not sent | are | websockets.py |
-| a message too large leaves the app and the socket waiting | is the app's to refuse, or closed on (1009) | messages.py |
+| a message too large leaves the app and the socket waiting | is the app's to refuse, else 1009 | messages.py |
 | a message's bound counts characters | counts bytes | messages.py |
 | an unfinished message may wait for ever | must keep a body's pace | websockets.py |
 | what all bodies and messages hold has no bound | 503; close with 1013 | inbound.py |
