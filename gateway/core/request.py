@@ -64,6 +64,11 @@ class RequestBody:
             return None if found is None else found.value
         return _DECODER.raw_decode(self.text, found.value_start)[0]
 
+    def text_of(self, name: str) -> str | None:
+        """A member's value as it was written, None where it is absent."""
+        found = self.members.get(name)
+        return None if found is None else self.text[found.value_start : found.value_end]
+
     @property
     def fields(self) -> Mapping[str, Any]:
         """All top-level members by name."""

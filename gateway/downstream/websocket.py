@@ -41,6 +41,7 @@ from gateway.ports import INBOUND, Draining, Inbound, Meter, NoBounds, NoMeter, 
 logger = structlog.get_logger("gateway.websocket")
 
 MESSAGE_BYTES_HEADER: Final = "x-codex-websocket-max-message-bytes"
+RETURNED: Final = ("previous_response_id", "input")
 CLOSE_LIMIT: Final = 1001
 CLOSE_STALLED: Final = 1001
 CLOSE_FLOOD: Final = 1008
@@ -333,11 +334,12 @@ async def _let_the_instant_pass() -> None:
 
 
 def _steer_refusal(frame: Steer) -> bytes:
-    """W2: the input comes back, for the client has to send it again."""
+    """W2: the input comes back as it came, for the client has to send it again."""
     public = PUBLIC_CODES["steering_not_supported"]
     error = {"type": public.type, "code": "steering_not_supported", "message": "steering is not supported here"}
-    steer = {name: frame.body.get(name) for name in ("previous_response_id", "input")}
-    return to_json({"type": "response.steer.failed", "steer": steer, "error": error, **echo(frame.body)})
+    returned = ",".join(f'"{name}":{frame.body.text_of(name) or "null"}' for name in RETURNED)
+    head, tail = to_json({"type": "response.steer.failed"}), to_json({"error": error, **echo(frame.body)})
+    return head[:-1] + b',"steer":{' + returned.encode() + b"}," + tail[1:]
 
 
 class WebSocketClient:
