@@ -29,6 +29,7 @@ from gateway.server import serve as server
 from gateway.server.accepting import WayDown
 from gateway.server.commands import SingleProcess, commands_of
 from gateway.server.control import CannotControl, Control, control_socket, own_path
+from gateway.server.descriptors import fit_sockets
 from gateway.server.hardened.patience import Pace
 from gateway.server.logs import configure_logs
 from gateway.server.posts import State
@@ -170,6 +171,7 @@ async def serve_gateway(
         gateway.drain()
         on_drain()
 
+    gateway.sockets.fit(fit_sockets(bounds.sockets_max, bounds.turns_max))
     return await server.serve(
         gateway.app,
         listeners,

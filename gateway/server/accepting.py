@@ -31,6 +31,7 @@ from hypercorn.typing import ConnectionState, LifespanState
 from hypercorn.utils import wrap_app
 
 from gateway import limits
+from gateway.server.descriptors import Shortage
 from gateway.server.hardened.connection import NEWCOMER_SECONDS_MAX
 from gateway.server.sockets import Sockets
 
@@ -132,7 +133,7 @@ async def _accept(
     try:
         async with trio.open_nursery() as accepting:
             for listener in listeners:
-                kept = _with_tls(_KeptOpen(listener), tls)
+                kept = _with_tls(KeptOpen(listener), tls)
                 serve = partial(trio.serve_listeners, serve_one, [kept], handler_nursery=connections)
                 accepting.start_soon(serve)
             await way_down.closing.wait()
@@ -145,16 +146,23 @@ async def _accept(
             listener.socket.close()
 
 
-class _KeptOpen(trio.abc.Listener[trio.SocketStream]):
+class KeptOpen(trio.abc.Listener[trio.SocketStream]):
     """A listener that outlives whoever accepts from it: closing it is somebody else's."""
 
     def __init__(self, listener: trio.SocketListener) -> None:
         self._listener = listener
+        self._shortage = Shortage()
 
     async def accept(self) -> trio.SocketStream:
-        return await self._listener.accept()
+        """The next connection, once there is a descriptor for it."""
+        while True:
+            try:
+                return await self._listener.accept()
+            except OSError as error:
+                await self._shortage.wait(error)
 
     async def aclose(self) -> None:
+        """Nothing."""
         await trio.lowlevel.checkpoint()
 
 

@@ -43,6 +43,10 @@ class Sockets:
         self._refused = 0
         self._last_line_at = -inf
 
+    def fit(self, sockets_max: int) -> None:
+        """Serve no more than that."""
+        self._sockets_max = sockets_max
+
     @property
     def open(self) -> int:
         """How many are served, or wait to be."""
