@@ -27,6 +27,7 @@ from gateway.config import Config, ConfigError, load
 from gateway.server import hardened
 from gateway.server import serve as server
 from gateway.server.accepting import WayDown
+from gateway.server.admin import PORT_MAX
 from gateway.server.commands import SingleProcess, commands_of
 from gateway.server.control import CannotControl, Control, control_socket, own_path
 from gateway.server.descriptors import fit_sockets
@@ -39,6 +40,7 @@ from gateway.server.worker import Place, work
 logger = structlog.get_logger("gateway.server")
 
 DEFAULT_FILE: Final = Path("gateway.toml")
+WILDCARDS: Final = frozenset({"0.0.0.0", "::"})
 CUT_SHORT: Final = 1
 """The exit code after a second signal: turns were cut."""
 
@@ -85,13 +87,17 @@ def serve(
     given = {"host": host, "port": port, "log_format": log_format, "tls_certificate": tls_cert, "tls_key": tls_key}
     config = with_server(read_config(file), **given)
     tls = tls_of(config)
+    if place is None:
+        check_metrics_ports(file, config, range(workers))
     configure_logs(config.server.log_format, config.server.log_level, None if place is None else place.number)
     if place is not None:
         run_until_stopped(partial(_serve_place, gateway_of(config), tls, place))
     elif workers > 1:
         supervise(config, workers, launcher(file, workers, given), place_named(file, host, port))
     else:
-        run_until_stopped(partial(_serve, gateway_of(config), tls), named=place_named(file, host, port))
+        gateway = gateway_of(config)
+        check_metrics_ports(file, config, range(gateway.worker, gateway.worker + 1))
+        run_until_stopped(partial(_serve, gateway, tls), named=place_named(file, host, port))
 
 
 def gateway_of(config: Config) -> Gateway:
@@ -113,6 +119,22 @@ def tls_of(config: Config) -> ssl.SSLContext | None:
         return tls_context(Path(certificate), Path(key))
     except CannotUseTLS as error:
         raise Unusable(str(error)) from None
+
+
+def check_metrics_ports(file: Path, config: Config, workers: range) -> None:
+    """Raises Unusable if one of the workers' metrics ports is none, or the one that is served at."""
+    settings, first = config.server, config.server.metrics_port
+    if not first:
+        return
+    fix = f'write another port, or "off"; worker k takes server.metrics_port + k ({first + workers[0]}'
+    fix += f" to {first + workers[-1]})" if len(workers) > 1 else ")"
+    if first + workers[-1] > PORT_MAX:
+        raise Unusable(f"{file}: server.metrics_port: is {first}, too high for worker {workers[-1]}; {fix}")
+    shares_host = settings.metrics_host == settings.host or not WILDCARDS.isdisjoint(
+        (settings.metrics_host, settings.host)
+    )
+    if shares_host and settings.port - first in workers:
+        raise Unusable(f"{file}: server.metrics_port: is {first}, and {settings.port} is served at; {fix}")
 
 
 async def _serve(gateway: Gateway, tls: ssl.SSLContext | None) -> bool:

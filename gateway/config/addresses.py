@@ -1,10 +1,10 @@
-"""What the file says about an upstream's HTTP side: its base URL and the extra headers sent to it (H4)."""
+"""Where the gateway listens, and an upstream's HTTP side: its base URL and the extra headers sent to it (H4)."""
 
 import re
 from typing import Annotated, Final
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, BeforeValidator
+from pydantic import AfterValidator, BeforeValidator, Field
 
 from gateway.config.problems import refusal
 
@@ -42,6 +42,22 @@ def _authority_is_valid(url: str) -> bool:
 
 
 BaseUrl = Annotated[str, AfterValidator(check_url)]
+
+
+def check_host(host: str) -> str:
+    """What may be looked up, if it is there or not: Python's own look-up fails at anything else."""
+    try:
+        host.encode("idna")
+    except UnicodeError:
+        is_host = False
+    else:
+        is_host = "\0" not in host
+    if not is_host:
+        raise refusal("is no host name: a part of it is empty or too long", 'write an address like "127.0.0.1"')
+    return host
+
+
+Host = Annotated[str, Field(min_length=1), AfterValidator(check_host)]
 
 _HEADER_NAME: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 _HEADER_VALUE: Final = re.compile(r"[!-~](?:[\t -~]*[!-~])?")

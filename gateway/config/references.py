@@ -23,6 +23,7 @@ Finding = tuple[KeyPath, str, str]
 def reference_problems(document: Table, surroundings: Surroundings, file: str) -> Iterator[Problem]:
     """All of them, in the order of the file's tables."""
     findings = (
+        *_half_of_tls(document),
         *_too_few_sockets(document),
         *_unknown_accounts(document),
         *_same_secrets(document, surroundings),
@@ -36,6 +37,14 @@ def table_at(table: object, name: str) -> Table:
     """The table of that name, empty if it is missing or something else."""
     inner = table.get(name) if isinstance(table, Mapping) else None
     return inner if isinstance(inner, Mapping) else {}
+
+
+def _half_of_tls(document: Table) -> Iterator[Finding]:
+    """Half of it would be served without TLS, or not at all."""
+    server = table_at(document, "server")
+    for here, there in (("tls_certificate", "tls_key"), ("tls_key", "tls_certificate")):
+        if here in server and there not in server:
+            yield ("server", here), f"is of no use without server.{there}", f"add server.{there}, or remove it"
 
 
 def _too_few_sockets(document: Table) -> Iterator[Finding]:

@@ -7,7 +7,7 @@ from typing import Annotated, Final, Literal, cast
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo
 
 from gateway import limits
-from gateway.config.addresses import BaseUrl, Headers
+from gateway.config.addresses import BaseUrl, Headers, Host
 from gateway.config.amounts import Balance, PriceTable, WrittenPrice
 from gateway.config.problems import refusal
 from gateway.config.section import Section
@@ -55,7 +55,7 @@ FilePath = Annotated[str, Field(min_length=1), AfterValidator(_from_the_files_fo
 class Server(Section):
     """How the gateway listens, waits, charges and logs. Durations are seconds."""
 
-    host: str = Field(default="127.0.0.1", min_length=1)
+    host: Host = "127.0.0.1"
     port: Port = Field(default=8080, description="0 is any free port")
     absent_store: Literal["upstream", "false"] = Field(default="upstream", description="S1")
     start: Literal["late", "early"] = Field(default="late", description="H9")
@@ -90,7 +90,7 @@ class Server(Section):
     control_socket: FilePath | None = Field(
         default=None, description="for `gateway status` and the like; in $XDG_RUNTIME_DIR if left out"
     )
-    metrics_host: str = Field(default="127.0.0.1", min_length=1)
+    metrics_host: Host = "127.0.0.1"
     metrics_port: OptionalPort = Field(
         default=9464,
         description="of /metrics, /healthz and /readyz; worker k takes this port + k; 0 is any, off is none",

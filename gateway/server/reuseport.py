@@ -51,7 +51,7 @@ class SharedAddress:
                 with _bound(family, address, is_shared=False) as probe:
                     port = probe.getsockname()[1]
                 addresses = [*addresses[: number + 1], *_at(port, addresses[number + 1 :])]
-        except OSError as error:
+        except (OSError, ValueError) as error:  # a part of a name may be empty or too long (UnicodeError)
             cause = error
         else:
             return cls(host, port, _at(port, addresses))

@@ -56,22 +56,26 @@ FIXES: Final = {
     errno.EADDRNOTAVAIL: "choose an address of this machine: 127.0.0.1 for itself only, 0.0.0.0 for all",
 }
 FIX: Final = "choose another host or port"
+RESOLVING: Final = "choose a host name that resolves, or an address"
 
 
 class CannotListen(Exception):
     """The port cannot be opened: says which, why, and what to do."""
 
-    def __init__(self, host: str, port: int, error: OSError) -> None:
-        why = error.strerror or str(error)
-        fix = "choose a host name that resolves, or an address" if isinstance(error, socket.gaierror) else None
-        super().__init__(f"cannot listen on {host}, port {port}: {why}; {fix or FIXES.get(error.errno or 0, FIX)}")
+    def __init__(self, host: str, port: int, error: OSError | ValueError) -> None:
+        if isinstance(error, ValueError):
+            why, fix = "that is no host name", RESOLVING
+        else:
+            why = error.strerror or str(error)
+            fix = RESOLVING if isinstance(error, socket.gaierror) else FIXES.get(error.errno or 0, FIX)
+        super().__init__(f"cannot listen on {host}, port {port}: {why}; {fix}")
 
 
 async def listen(host: str, port: int) -> Sequence[trio.SocketListener]:
     """Open the port on every address that `host` stands for. Raises CannotListen."""
     try:
         return await trio.open_tcp_listeners(port, host=host, backlog=CONNECTIONS_WAITING_MAX)
-    except OSError as error:
+    except (OSError, ValueError) as error:  # a part of a name may be empty or too long (UnicodeError)
         cause = error
     raise CannotListen(host, port, cause)
 

@@ -131,3 +131,42 @@ def test_options_take_the_place_of_the_files_settings(file: Path, monkeypatch: p
     monkeypatch.setenv("GATEWAY_KEY", "sk-client")
     config = with_server(read_config(file), host="0.0.0.0", port=0, log_format=None)
     assert (config.server.host, config.server.port, config.server.log_format) == ("0.0.0.0", 0, "json")
+
+
+@pytest.mark.parametrize("options", [(), ("--workers", "2")])
+@pytest.mark.parametrize("host", ["127..0.1", "a" * 64])
+def test_a_host_that_is_none_is_named(file: Path, host: str, options: tuple[str, ...]) -> None:
+    result = serve("--config", str(file), "--host", host, "--port", "0", *options, **KEY)
+    assert result.exit_code == 2
+    assert result.stderr == (
+        f"--host, --port: cannot listen on {host}, port 0: that is no host name; "
+        "choose a host name that resolves, or an address\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("settings", "options", "environment", "said"),
+    [
+        ("port = 9000\nmetrics_port = 9000", (), {}, "is 9000, and 9000 is served at; "),
+        ("metrics_port = 9000", ("--port", "9000"), {}, "is 9000, and 9000 is served at; "),
+        ('host = "0.0.0.0"\nport = 9000\nmetrics_port = 9000', (), {}, "is 9000, and 9000 is served at; "),
+        ("port = 9003\nmetrics_port = 9000", ("--workers", "4"), {}, "is 9000, and 9003 is served at; "),
+        ("metrics_port = 65535", ("--workers", "2"), {}, "is 65535, too high for worker 1; "),
+        ("metrics_port = 9000", (), {"GATEWAY_WORKER": "60000"}, "is 9000, too high for worker 60000; "),
+    ],
+)
+def test_a_metrics_port_that_cannot_be_had_is_named(
+    file: Path, settings: str, options: tuple[str, ...], environment: dict[str, str], said: str
+) -> None:
+    file.write_text(f"[server]\n{settings}\n" + file.read_text("utf-8"), "utf-8")
+    result = serve("--config", str(file), *options, **KEY, **environment)
+    assert result.exit_code == 2
+    assert result.stderr.startswith(f"{file}: server.metrics_port: {said}")
+    assert "write another port" in result.stderr
+
+
+@pytest.mark.parametrize("worker", ["abc", "-5", "1e3", "²"])
+def test_a_worker_number_that_is_none_is_named(file: Path, worker: str) -> None:
+    result = serve("--config", str(file), **KEY, GATEWAY_WORKER=worker)
+    assert (result.exit_code, "Traceback" in result.output) == (2, False)
+    assert "GATEWAY_WORKER" in result.stderr

@@ -259,3 +259,26 @@ def test_a_pace_that_honest_clients_cannot_keep_or_that_none_needs_is_told(line:
     assert [problem.partition(" is ")[0] for problem in problems(server(line))] == [
         f"gateway.toml: server.{line.partition(' = ')[0]}:"
     ]
+
+
+@pytest.mark.parametrize(("here", "there"), [("tls_certificate", "tls_key"), ("tls_key", "tls_certificate")])
+def test_half_of_tls_is_told_with_all_that_is_wrong(here: str, there: str) -> None:
+    assert problems(server(f'prot = 1\n{here} = "file.pem"')) == [
+        'gateway.toml: server.prot: is not a known key; did you mean "port"?',
+        f"gateway.toml: server.{here}: is of no use without server.{there}; add server.{there}, or remove it",
+    ]
+
+
+@pytest.mark.parametrize("name", ["host", "metrics_host"])
+@pytest.mark.parametrize("host", ["127..0.1", "a" * 64 + ".test", ".", "é" * 70, "a\\u0000b"])
+def test_what_is_no_host_name_is_told(name: str, host: str) -> None:
+    """Python's own look-up would end in a traceback."""
+    assert problems(server(f'{name} = "{host}"')) == [
+        f"gateway.toml: server.{name}: is no host name: a part of it is empty or too long; "
+        'write an address like "127.0.0.1"'
+    ]
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "::1", "localhost", "gateway.test.", "é.test", "fe80::1%eth0"])
+def test_a_host_is_a_name_or_an_address(host: str) -> None:
+    assert parsed(server(f'host = "{host}"')).server.host == host

@@ -44,5 +44,24 @@ def test_a_configuration_that_cannot_be_used_is_told_and_nothing_is_served(tmp_p
     file.write_text("[server]\nprot = 1\n", encoding="utf-8")
     with Process(COMMAND, GATEWAY_CONFIG=str(file)) as process:
         process.wait()
-        assert f'{file}: server.prot: is not a known key; did you mean "port"?' in process.output
-        assert "Running on" not in process.output
+        lines = process.output.splitlines()
+        assert lines[0] == f'{file}: server.prot: is not a known key; did you mean "port"?'
+        assert all(line.startswith(f"{file}: ") for line in lines)
+
+
+def test_served_in_the_process_itself_it_ends_with_a_code_that_says_so(tmp_path: Path) -> None:
+    """Hypercorn loses the code of a worker's process."""
+    file = tmp_path / "gateway.toml"
+    file.write_text("[server]\nprot = 1\n", encoding="utf-8")
+    with Process([*COMMAND, "--workers", "0"], GATEWAY_CONFIG=str(file)) as process:
+        assert process.wait() == 2
+
+
+def test_another_worker_than_trios_is_refused_in_a_sentence(tmp_path: Path) -> None:
+    command = [*(sys.executable, "-m", "hypercorn", "-k", "asyncio"), *COMMAND[-3:]]
+    with Process(command, GATEWAY_CONFIG=str(tmp_path / "none.toml")) as process:
+        process.wait()
+        assert process.output.splitlines()[-1] == (
+            "the gateway needs Hypercorn's Trio worker: start it with `hypercorn -k trio`, or use `gateway serve`"
+        )
+        assert "Traceback" not in process.output
