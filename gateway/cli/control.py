@@ -6,8 +6,8 @@ import json
 import os
 import socket
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from functools import partial
+from math import inf
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,6 +18,10 @@ from gateway.cli.unusable import Unusable
 from gateway.server.control import CannotControl, ask, control_folder
 
 COLUMNS: Final = ("number", "pid", "state", "since", "restarts", "turns")
+
+ANSWER_SECONDS_MAX: Final = 5.0
+"""A gateway tells its status at once; one that was stopped, or hangs, never."""
+CONNECT_SECONDS_MAX: Final = 1.0
 
 control_option = click.option(
     "--control",
@@ -33,7 +37,7 @@ control_option = click.option(
 @click.option("--json", "as_json", is_flag=True, help="For programs: the answer as it came.")
 def status(control: Path | None, as_json: bool) -> None:
     """Show the processes of the running gateway: its workers, or the only one."""
-    answer = answer_of(control, {"command": "status"})
+    answer = answer_of(control, {"command": "status"}, ANSWER_SECONDS_MAX)
     click.echo(json.dumps(answer) if as_json else "\n".join(table(answer["workers"])))
 
 
@@ -48,10 +52,10 @@ def restart(control: Path | None) -> None:
     click.echo(f"all {len(answer['workers'])} workers are replaced")
 
 
-def answer_of(control: Path | None, request: Mapping[str, str]) -> dict[str, Any]:
+def answer_of(control: Path | None, request: Mapping[str, str], seconds_max: float = inf) -> dict[str, Any]:
     """The gateway's answer; a refusal ends the command."""
     try:
-        answer = trio.run(partial(ask, control or the_only_socket(os.environ), request))
+        answer = trio.run(partial(ask, control or the_only_socket(os.environ), request, seconds_max))
     except CannotControl as error:
         raise Unusable(str(error)) from None
     if not answer.get("ok"):
@@ -73,10 +77,15 @@ def the_only_socket(environ: Mapping[str, str]) -> Path:
 
 def _is_alive(path: Path) -> bool:
     """A gateway that was killed leaves its socket behind."""
-    with socket.socket(socket.AF_UNIX) as sock, suppress(OSError):
-        sock.connect(str(path))
+    with socket.socket(socket.AF_UNIX) as sock:
+        sock.settimeout(CONNECT_SECONDS_MAX)
+        try:
+            sock.connect(str(path))
+        except TimeoutError:  # somebody is there, and takes no more
+            return True
+        except OSError:
+            return False
         return True
-    return False
 
 
 def table(workers: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -16,6 +16,7 @@ import stat
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
+from math import inf
 from pathlib import Path
 from typing import Any, Final
 
@@ -208,12 +209,15 @@ def _refusal(error: str) -> Answer:
 # --- the client's end -------------------------------------------------------------------------------------------
 
 
-async def ask(path: Path, request: Mapping[str, Any]) -> dict[str, Any]:
-    """What the gateway whose control socket this is answers. Raises CannotControl."""
+async def ask(path: Path, request: Mapping[str, Any], seconds_max: float = inf) -> dict[str, Any]:
+    """What the gateway whose control socket this is answers. Raises CannotControl, also if that takes too long."""
     try:
-        async with await trio.open_unix_socket(str(path)) as stream:
-            await stream.send_all(json.dumps(request).encode() + b"\n")
-            line = await LineReader(stream, ANSWER_BYTES_MAX).next()
+        with trio.fail_after(seconds_max):
+            line = await _ask(path, request)
+    except trio.TooSlowError:
+        raise CannotControl(
+            f"the gateway at {path} has not answered within {seconds_max:g} s; look at its log, and if it is stopped"
+        ) from None
     except (OSError, trio.BrokenResourceError) as error:
         why = getattr(error, "strerror", None) or "it hung up"
         raise CannotControl(f"no gateway answers at {path}: {why}; is it running, and is this its user?") from None
@@ -221,3 +225,9 @@ async def ask(path: Path, request: Mapping[str, Any]) -> dict[str, Any]:
     if not isinstance(answer, dict):
         raise CannotControl(f"the gateway at {path} hung up without an answer; look at its log")
     return answer
+
+
+async def _ask(path: Path, request: Mapping[str, Any]) -> str | None:
+    async with await trio.open_unix_socket(str(path)) as stream:
+        await stream.send_all(json.dumps(request).encode() + b"\n")
+        return await LineReader(stream, ANSWER_BYTES_MAX).next()

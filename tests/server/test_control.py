@@ -55,6 +55,15 @@ async def test_a_command_is_answered(tmp_path: Path) -> None:
         assert await ask(path, {"command": "echo", "more": 1}) == {"ok": True, "echo": {"command": "echo", "more": 1}}
 
 
+@on_trio
+async def test_a_gateway_that_does_not_answer_is_not_waited_for(tmp_path: Path) -> None:
+    """It may have been stopped, or hang."""
+    path = tmp_path / "control.sock"
+    async with control_socket(path):
+        with pytest.raises(CannotControl, match=r"has not answered within 0\.1 s; look at its log"):
+            await ask(path, {"command": "status"}, 0.1)
+
+
 @pytest.mark.parametrize(
     ("line", "error"),
     [
