@@ -49,8 +49,8 @@ START_SECONDS_MAX: Final = 60.0
 """A start takes about a second; on a machine under load perhaps ten."""
 RETIRE_SECONDS: Final = 0.5
 """Between the last accepted connection and the drain: requests that are on their way still come in, and are served."""
-END_MARGIN_SECONDS: Final = 5.0
-"""Beyond its own limits a process that does not end is beyond help: it is killed."""
+END_MARGIN_SECONDS: Final = 3.0
+"""Beyond its own limits a process that does not end is beyond help: it is killed, within 5 s of the drain's end."""
 
 CUT_SHORT: Final = 1
 UNUSABLE: Final = 2
