@@ -24,6 +24,7 @@ from gateway.app import Gateway
 from gateway.cli.unusable import Unusable
 from gateway.cli.workers import WORKERS_MAX, PlaceType, launcher, supervise
 from gateway.config import Config, ConfigError, load
+from gateway.core.messages import Door
 from gateway.server import hardened
 from gateway.server import serve as server
 from gateway.server.accepting import WayDown
@@ -204,6 +205,7 @@ async def serve_gateway(
         pace=Pace(settings.head_timeout, settings.body_pause, bounds.body_bytes_per_second_min, settings.body_timeout),
         sockets=gateway.sockets,
         on_cut=gateway.meter.connection_cut,
+        on_refused=partial(gateway.meter.refused, Door.HTTP),
         inbound=gateway.inbound,
         tls=tls,
         way_down=way_down,

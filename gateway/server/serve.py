@@ -98,6 +98,7 @@ async def serve(
     pace: Pace = AT_ITS_PACE,
     sockets: Sockets | None = None,
     on_cut: Callable[[str], None] = lambda why: None,
+    on_refused: Callable[[str], None] = lambda code: None,
     inbound: InboundBytes | None = None,
     tls: ssl.SSLContext | None = None,
     way_down: WayDown | None = None,
@@ -113,7 +114,7 @@ async def serve(
         give_up_dead_peers(listener.socket, write_seconds + WRITE_MARGIN_SECONDS, ping_seconds)
     hardened.install()
     config = _hypercorn_config(drain_seconds, websocket_message_bytes_max, write_seconds, ping_seconds)
-    config.pace, config.on_cut = pace, on_cut
+    config.pace, config.on_cut, config.on_refused = pace, on_cut, on_refused
     config.inbound = inbound or InboundBytes()
     everything = trio.CancelScope()
 

@@ -19,6 +19,7 @@ tests/server/hardened shows each fault on the stock classes, so that a release t
 | bytes behind a body blind it to the peer's leaving | wait where they stop no one | http1.py |
 | an invalid upgrade is a bare 400 | is an ordinary request for the app to answer | http1.py |
 | non-ASCII in a handshake ends the process | is refused with 400 | http1.py |
+| a body is asked for (100) before the app can refuse it | is asked for a moment later | http1.py |
 | sends to a peer that has left neither raise nor yield | they yield | http1.py, websockets.py |
 | frames before the accept end the process | wait for it, for a time | websockets.py |
 | a handshake refused for its server name leaves the connection open | closes it | websockets.py |

@@ -23,12 +23,14 @@ from hypercorn.typing import ConnectionState
 from gateway.ports import INBOUND
 from gateway.server.hardened.heads import BAD_REQUEST, HeadGuard
 from gateway.server.hardened.patience import Patience
-from gateway.server.hardened.refusals import refusal
+from gateway.server.hardened.refusals import REASONS, refusal
 from gateway.server.hardened.settings import Cut, settings_of
 from gateway.server.hardened.websockets import HardenedWebSocket
 
 BEHIND_BYTES_MAX: Final = 65_536
 """What a peer may send behind a request whose answer is still due: the next head, not a second upload."""
+CONTINUE_SECONDS: Final = 0.05
+"""What an app has to refuse a request before its body is asked for. Who expects to be asked waits for a second."""
 TIMED_OUT: Final = 408
 UNAVAILABLE: Final = 503
 UNSUPPORTED_VERSION: Final = 505
@@ -66,6 +68,8 @@ class HardenedHTTP1(H11Protocol):
         self._receiving = trio.Lock()
         self._behind = b""
         self._is_refused = False
+        self._continuing: object = None
+        """The cycle whose peer is told to go on, if it has to be."""
         self._websocket: HardenedWebSocket | None = None
 
     @property
@@ -136,9 +140,9 @@ class HardenedHTTP1(H11Protocol):
 
     async def _handle_events(self) -> None:
         while not await self._has_all():
-            if self.connection.they_are_waiting_for_100_continue:
-                headers = self.config.response_headers("h11")
-                await self._send_h11_event(h11.InformationalResponse(status_code=100, headers=headers))
+            if self.connection.they_are_waiting_for_100_continue and self._continuing is not self.connection:
+                self._continuing = self.connection
+                self.task_group.spawn(self._tell_to_continue, self.connection)
             try:
                 event = self.connection.next_event()
             except h11.RemoteProtocolError as error:
@@ -146,6 +150,14 @@ class HardenedHTTP1(H11Protocol):
                 return
             if not await self._handle_one(event):
                 return
+
+    async def _tell_to_continue(self, connection: Any) -> None:
+        """Ask for the body (RFC 9110, 10.1.1), unless the app has refused it by then: for its key, or its place."""
+        await trio.sleep(CONTINUE_SECONDS)
+        is_due = connection.they_are_waiting_for_100_continue and connection.our_state is h11.SEND_RESPONSE
+        if is_due and connection is self.connection and not self._is_refused:
+            headers = self.config.response_headers("h11")
+            await self._send_h11_event(h11.InformationalResponse(status_code=100, headers=headers))
 
     async def _has_all(self) -> bool:
         """Whether the peer has said that this request is its last: what follows must not fail the answer."""
@@ -258,6 +270,7 @@ class HardenedHTTP1(H11Protocol):
         await self._close_stream()
         if isinstance(self.connection, h11.Connection) and self.connection.our_state in (h11.IDLE, h11.SEND_RESPONSE):
             known, headers, body = refusal(status)
+            settings_of(self.config).on_refused(REASONS[known][0])
             headers = list(chain(headers, self.config.response_headers("h11")))
             await self._send_h11_event(h11.Response(status_code=known, headers=headers))
             await self._send_h11_event(h11.Data(data=body))

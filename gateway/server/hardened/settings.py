@@ -32,7 +32,7 @@ class Cut(StrEnum):
     """an exception in the server's own layers"""
 
 
-def _count_nothing(_why: Cut) -> None:
+def _count_nothing(_why: str) -> None:
     """Under Hypercorn's own command line nobody asks."""
 
 
@@ -47,6 +47,8 @@ class HardenedConfig(Config):
     """What requests may hold at once."""
     on_cut: Callable[[Cut], None] = staticmethod(_count_nothing)
     """Called once for each connection that the server cuts."""
+    on_refused: Callable[[str], None] = staticmethod(_count_nothing)
+    """Called with the public code of each answer that is the server's own (X2)."""
 
 
 def settings_of(config: Config) -> HardenedConfig | type[HardenedConfig]:

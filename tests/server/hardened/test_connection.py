@@ -10,7 +10,7 @@ from trio.testing import lockstep_stream_pair
 
 from gateway.server import hardened
 from gateway.server.hardened.connection import LINGER_SECONDS_MAX
-from gateway.server.hardened.http1 import HardenedHTTP1
+from gateway.server.hardened.http1 import CONTINUE_SECONDS, HardenedHTTP1
 from gateway.server.hardened.websockets import EARLY_BYTES_MAX, OPENING_SECONDS_MAX
 from server.attacks.websocket_cases import HANDSHAKE
 from server.attacks.wire import request
@@ -183,3 +183,39 @@ async def test_frames_do_not_wait_for_an_accept_for_ever() -> None:
         await stage.ended.wait()
 
     assert trio.current_time() == pytest.approx(OPENING_SECONDS_MAX, abs=LINGER_SECONDS_MAX + 1)
+
+
+async def refusing(_scope: Any, _receive: Any, send: Any) -> None:
+    """Answers 401 without reading."""
+    await send({"type": "http.response.start", "status": 401, "headers": [(b"content-length", b"0")]})
+    await send({"type": "http.response.body"})
+
+
+EXPECTING = request("POST / HTTP/1.1", "expect: 100-continue", "content-length: 5")
+
+
+async def test_a_body_is_asked_for_only_if_the_app_does_not_refuse_it() -> None:
+    """RFC 9110, 10.1.1: a client with a bad key need not send 32 MiB to learn that."""
+    async with connected(answering) as stage, connected(refusing) as other:
+        await stage.say(EXPECTING)
+        refused = await other.say(EXPECTING)
+        await trio.sleep(2 * CONTINUE_SECONDS)
+        asked = await stage.hear()
+        answered = await stage.say(b"hello")
+        after = await other.hear()
+
+    assert asked.startswith(b"HTTP/1.1 100 ")
+    assert answered.startswith(b"HTTP/1.1 200 ")
+    assert (refused[:13], b" 100 " in refused + after) == (b"HTTP/1.1 401 ", False)
+
+
+async def test_a_body_that_comes_unasked_is_not_asked_for() -> None:
+    async with connected(answering) as stage:
+        answered = await stage.say(EXPECTING + b"hello")
+        await trio.sleep(2 * CONTINUE_SECONDS)
+        answered += await stage.say(EXPECTING)
+        await trio.sleep(2 * CONTINUE_SECONDS)
+        asked = await stage.hear()
+
+    assert answered.startswith(b"HTTP/1.1 200 ")
+    assert (b" 100 " in answered, asked[:13]) == (False, b"HTTP/1.1 100 ")

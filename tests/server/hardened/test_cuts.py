@@ -70,6 +70,24 @@ async def test_a_cut_is_counted_once(case: str) -> None:
     assert cuts == expected
 
 
+@pytest.mark.parametrize(
+    ("sent", "codes"),
+    [
+        (GET, []),
+        (b"garbage\r\n\r\n", ["invalid_request"]),
+        (b"GET / HTTP/1.1\r\nx: " + b"y" * 70_000, ["payload_too_large"]),
+        (GET[:10], ["invalid_request"]),
+    ],
+)
+async def test_an_answer_of_the_servers_own_is_counted_by_its_code(sent: bytes, codes: list[str]) -> None:
+    """X2: the app's refusals are counted by the app."""
+    refused: list[str] = []
+    async with connected(answering, on_refused=refused.append, pace=Pace(5, 5, 500)) as stage:
+        await stage.say(sent)
+        await trio.sleep(10)
+    assert refused == codes
+
+
 async def test_a_fault_of_the_servers_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     async def fail(_self: HardenedHTTP1) -> None:
         raise RuntimeError
