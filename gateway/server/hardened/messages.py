@@ -42,6 +42,10 @@ class MessageBuffer:
         self._data += data
         return len(data)
 
+    def clear(self) -> None:
+        """Nothing more will come."""
+        self._data = bytearray()
+
     def next_message(self) -> dict[str, Any] | None:
         """What the app is to have now: a whole message, or the beginning of one that is too large."""
         is_too_large = len(self._data) > self._bytes_max

@@ -65,6 +65,7 @@ class HardenedWebSocket(WSStream):
             if isinstance(event, StreamClosed):
                 self._over.set()
                 self._opened.set()
+                self.buffer.clear()  # what refers to it is a ring, which may not be collected for minutes
             await super().handle(event)
 
     async def app_send(self, message: Any) -> None:
