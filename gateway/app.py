@@ -89,7 +89,7 @@ class Gateway:
         self.meter = PrometheusMeter(str(self.worker))
         self.places = _places(config)
         self.sockets = Sockets(config.limits.sockets_max, partial(self.meter.connection_cut, Cut.NO_SOCKET))
-        self.inbound = InboundBytes(config.limits.inbound_bytes_max)
+        self.inbound = InboundBytes(max(config.limits.inbound_bytes_max, config.limits.body_bytes_max))
         self.house = parts.house or StandingHouse()
         self.ledger = parts.ledger or MemoryLedger(
             {name: account.balance_nanodollars for name, account in config.accounts.items()}

@@ -49,7 +49,8 @@ BODY_BYTES_MAX: Final = 32 * MIB
 """H3/W1: a request body or frame, decoded: above what agents send with images, below what hurts."""
 INBOUND_BYTES_MAX: Final = 1024 * MIB
 """Bodies and messages that a process holds at once, whole or not, until their turn has ended: 32 of the largest, ten
-thousand of the usual 100 KiB. The text that is kept of each is one to four times its bytes."""
+thousand of the usual 100 KiB; a worker's part is never less than one of the largest. The text that is kept of each is
+one to four times its bytes."""
 BODY_VALUES_MAX: Final = 1_000_000
 """JSON values in a request body or frame: they cost time and memory by their number, fifty bytes for each of two. An
 agent's longest conversation has some ten thousand items of ten values, its tools as many again."""

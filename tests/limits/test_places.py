@@ -232,3 +232,11 @@ def test_an_environment_that_says_nonsense_is_told(name: str, value: str, monkey
     monkeypatch.setenv(name, value)
     with pytest.raises(ConfigError, match=f"the environment: {name}: is not such a number; write [01] or more"):
         world(LONG)
+
+
+def test_a_workers_part_of_the_inbound_bytes_takes_a_body_of_the_largest(monkeypatch: pytest.MonkeyPatch) -> None:
+    """C6: or it would turn away for ever what the others take by chance."""
+    monkeypatch.setenv("GATEWAY_WORKERS", "256")
+    w = world(A.answer(), limits="body_bytes_max = 5000\ninbound_bytes_max = 25600")
+
+    assert [w.gateway.inbound.take(size) for size in (5000, 1)] == [True, False]
