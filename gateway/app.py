@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -32,10 +34,8 @@ from gateway.downstream.connections import HTTPConnection, WebSocketConnection
 from gateway.downstream.health import HealthDoor
 from gateway.downstream.http import HTTPDoor, HTTPSettings, refuse
 from gateway.downstream.websocket import WebSocketDoor, WebSocketSettings
-from gateway.ledger.memory import MemoryLedger
 from gateway.metrics import PrometheusMeter
-from gateway.ports import Ledger, Meter, Model, Records, Route
-from gateway.records.memory import MemoryRecords
+from gateway.ports import Meter, Model, Route
 from gateway.server import hardened
 from gateway.server.admin import AdminApp, probe_loop, serve_admin, worker_port
 from gateway.server.deferred import DeferredApp
@@ -43,6 +43,7 @@ from gateway.server.hardened.inbound import InboundBytes
 from gateway.server.hardened.settings import Cut
 from gateway.server.logs import configure_logs
 from gateway.server.sockets import Sockets
+from gateway.stores import Stores, open_stores
 from gateway.turn.books import BookKeeping
 from gateway.turn.engine import Engine
 from gateway.turn.house import StandingHouse
@@ -68,13 +69,13 @@ class Parts:
     """What may be put in the place of the real thing: networks by route, stores, ids, the house's facts, threads."""
 
     transports: Mapping[str, httpx2.AsyncBaseTransport] = field(default_factory=dict)
-    ledger: Ledger | None = None
-    records: Records | None = None
+    stores: Stores | None = None
     house: StandingHouse | None = None
     new_request_id: Callable[[], str] = new_request_id
     rules: TurnRules | None = None
     run_aside: RunAside | None = None
     """Where large bodies are read; in a thread if nothing is said."""
+    wall_clock: Callable[[], float] = time.time
 
 
 class Gateway:
@@ -91,19 +92,17 @@ class Gateway:
         self.sockets = Sockets(config.limits.sockets_max, partial(self.meter.connection_cut, Cut.NO_SOCKET))
         self.inbound = InboundBytes(max(config.limits.inbound_bytes_max, config.limits.body_bytes_max))
         self.house = parts.house or StandingHouse()
-        self.ledger = parts.ledger or MemoryLedger(
-            {name: account.balance_nanodollars for name, account in config.accounts.items()}
-        )
-        self.records = parts.records or MemoryRecords()
+        self.stores = parts.stores or open_stores(config)
         self._upstreams = {name: _upstream(config, name, parts.transports.get(name)) for name in config.routes}
         self.engine = Engine(
             Selection(_models(config, self._upstreams), self.house),
-            BookKeeping(self.ledger, self.records, _charge_policy(config), _part_tokens(config), self.meter),
+            BookKeeping(
+                self.stores.ledger, self.stores.records, _charge_policy(config), _part_tokens(config), self.meter
+            ),
             parts.rules or _rules(config),
             config.server.write_timeout,
         )
-        self._services = trio.CancelScope()
-        self.app = self._app(parts.new_request_id, parts.run_aside)
+        self.app = self._app(parts)
 
     def __repr__(self) -> str:
         return f"<Gateway, {len(self.config.models)} models, {self.engine}>"
@@ -113,29 +112,39 @@ class Gateway:
         self.house.begin_drain()
         self.engine.drain(trio.current_time() + self.config.server.drain_timeout)
 
-    async def aclose(self) -> None:
-        """Close what is pooled, and the admin listener."""
-        self._services.cancel()
-        for upstream in self._upstreams.values():
-            await upstream.aclose()
+    @asynccontextmanager
+    async def services(self) -> AsyncIterator[None]:
+        """What lives beside the app for as long as it is served. A crash of it ends the block, and with it the serving:
+        a gateway whose books nobody writes takes no turn."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self.stores.run)
+            if self.config.server.metrics_port is not None:
+                nursery.start_soon(self._serve_admin, self.config.server.metrics_port)
+            try:
+                yield
+            finally:
+                with trio.CancelScope(shield=True):  # each of the two has its own bound
+                    await self.stores.aclose()
+                    for upstream in self._upstreams.values():
+                        await upstream.aclose()
+                nursery.cancel_scope.cancel()
 
-    def _app(self, new_request_id: Callable[[], str], run_aside: RunAside | None) -> QuartTrio:
+    def _app(self, parts: Parts) -> QuartTrio:
         app = QuartTrio("gateway")
         app.asgi_http_class = HTTPConnection
         app.asgi_websocket_class = WebSocketConnection
         app.config["MAX_CONTENT_LENGTH"] = self.config.limits.body_bytes_max
         app.config["BODY_TIMEOUT"] = self.config.server.body_timeout
         app.config["RESPONSE_TIMEOUT"] = None
-        self._open_doors(app, new_request_id, Aside(run_aside or in_a_thread()))
+        self._open_doors(app, parts)
         HealthDoor(self.house).open(app)
         _open_error_pages(app, new_request_id, self.meter)
-        app.before_serving(self._start_services)
-        app.after_serving(self.aclose)
         return app
 
-    def _open_doors(self, app: QuartTrio, new_request_id: Callable[[], str], aside: Aside) -> None:
-        config, keys = self.config, Keys(self.config.keys)
-        shared = new_request_id, self.places, self.meter, aside
+    def _open_doors(self, app: QuartTrio, parts: Parts) -> None:
+        config = self.config
+        keys = Keys(config.keys, self.stores.keys, wall_clock=parts.wall_clock, workers=self.workers)
+        shared = parts.new_request_id, self.places, self.meter, Aside(parts.run_aside or in_a_thread())
         http = HTTPDoor(self.engine, keys, _http_settings(config), *shared)
         websocket = WebSocketDoor(self.engine, keys, _websocket_settings(config), self.house, *shared)
         http.open(app)
@@ -148,18 +157,13 @@ class Gateway:
         watch("inbound_bytes", "Bytes of requests that are held.", lambda: self.inbound.taken)
         watch("waiting_creates", "Creates that wait on a WebSocket.", lambda: websocket.waiting_creates)
         watch("draining", "1 while the gateway drains.", lambda: self.house.is_draining())
-
-    async def _start_services(self) -> None:  # noqa: ASYNC124 - a plain one would run in a thread
-        """What lives beside the app for as long as it is served."""
-        if self.config.server.metrics_port is not None:
-            self.app.nursery.start_soon(self._serve_admin, self.config.server.metrics_port)
+        self.stores.watch(watch, self.meter.watch_total)
 
     async def _serve_admin(self, port: int) -> None:
         admin = AdminApp(self.meter.exposition, lambda: not self.house.is_draining())
-        with self._services:
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(probe_loop, self.meter.loop_lagged)
-                nursery.start_soon(serve_admin, admin, self.config.server.metrics_host, worker_port(port, self.worker))
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(probe_loop, self.meter.loop_lagged)
+            nursery.start_soon(serve_admin, admin, self.config.server.metrics_host, worker_port(port, self.worker))
 
 
 def _open_error_pages(app: QuartTrio, new_request_id: Callable[[], str], meter: Meter) -> None:
@@ -283,7 +287,30 @@ def _configured() -> QuartTrio:
     configure_logs(config.server.log_format, config.server.log_level)
     hardened.install()
     logger.warning("not_for_production", fix="use `gateway serve`; hypercorn cuts running turns when it is stopped")
-    return Gateway(config).app
+    gateway = Gateway(config)
+    _serve_in_lifespan(gateway)
+    return gateway.app
+
+
+def _serve_in_lifespan(gateway: Gateway) -> None:
+    """Under a server's own command line there is no place for services but the app's own tasks: a crash of theirs ends
+    their work and not the server's."""
+    is_over, has_ended = trio.Event(), trio.Event()
+
+    async def serve() -> None:
+        async with gateway.services():
+            await is_over.wait()
+        has_ended.set()
+
+    async def begin() -> None:  # noqa: ASYNC124 - a plain one would run in a thread
+        gateway.app.nursery.start_soon(serve)
+
+    async def end() -> None:
+        is_over.set()
+        await has_ended.wait()
+
+    gateway.app.before_serving(begin)
+    gateway.app.after_serving(end)
 
 
 app = DeferredApp(_configured)

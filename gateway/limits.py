@@ -80,8 +80,18 @@ TURNS_MAX: Final = 8192
 50 events a second) and what it holds silent."""
 TURNS_PER_KEY_MAX: Final = 4096
 """Turns of one key: half, as above."""
+REQUESTS_PER_MINUTE_MAX: Final = 600_000
+"""A key's own limit may be this: more than a host of many workers serves, so a larger one bounds nothing."""
 TRUSTED_HOPS_MAX: Final = 16
 """Proxies in front of the gateway that add to `x-forwarded-for`; a longer chain is a mistake in the configuration."""
+
+# --- money and records (B7, O1) ---------------------------------------------------------------------------------
+LEASE_SECONDS: Final = 60.0
+"""B7: how long a reservation outlives the process that made it; renewed every third of it."""
+ORIGIN_DAYS_MAX: Final = 31
+"""O1: a day longer than upstreams keep a response."""
+RECORD_DAYS: Final = 90
+"""How long turns and attempts are kept if nothing else is configured; entries are kept for ever."""
 
 # --- the gateway's own waits and bursts -------------------------------------------------------------------------
 CLOSE_BOOKS_SECONDS_MAX: Final = 5.0

@@ -6,11 +6,13 @@ its bytes. Labels have few values: a word that an upstream made up is counted as
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import cache
 from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
+from prometheus_client.core import CounterMetricFamily, Metric
+from prometheus_client.registry import Collector
 
 from gateway.core.failures import PUBLIC_CODES, RETRYABLE_CODES
 from gateway.core.messages import AttemptReport, Door
@@ -88,6 +90,10 @@ class PrometheusMeter:
         """A gauge that asks for its value when it is scraped, and costs nothing in between."""
         Gauge(f"gateway_{name}", text, registry=self.registry).set_function(count)
 
+    def watch_total(self, name: str, text: str, count: Callable[[], float]) -> None:
+        """A counter that somebody else counts, asked for its value in the same way."""
+        self.registry.register(_WatchedTotal(f"gateway_{name}", text, count))
+
     def loop_lagged(self, seconds: float) -> None:
         """A probe of the event loop woke so late."""
         self._lag.observe(seconds)
@@ -106,6 +112,19 @@ class PrometheusMeter:
     def _histogram(self, name: str, text: str, *labels: str) -> Callable[..., Histogram]:
         """The same for a histogram of seconds."""
         return cache(Histogram(f"gateway_{name}", text, labels, buckets=SECONDS, registry=self.registry).labels)
+
+
+class _WatchedTotal(Collector):
+    """One counter, read where it is counted."""
+
+    def __init__(self, name: str, text: str, count: Callable[[], float]) -> None:
+        self._name = name
+        self._text = text
+        self._count = count
+
+    def collect(self) -> Iterable[Metric]:
+        """As Prometheus asks."""
+        yield CounterMetricFamily(self._name, self._text, value=self._count())
 
 
 def outcome_label(outcome: str) -> str:

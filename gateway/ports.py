@@ -7,13 +7,16 @@ is one module that passes its suite, and one line in `app.py`.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 import trio
 
+from gateway.core.accounts import SpendLimit
 from gateway.core.failures import Failure
+from gateway.core.keys import Key
 from gateway.core.messages import AttemptReport, AttemptStarted, Deliver, DeliverFailure, Door, Headers, Input
 from gateway.core.money import Flag, Price, Resolution, Result
 from gateway.core.request import TurnRequest
@@ -62,6 +65,8 @@ class Order:
     connection_limit_at: float = math.inf
     cut_at: float = math.inf
     client_address: str | None = None
+    key: str | None = None
+    spend_limits: tuple[SpendLimit, ...] = ()
 
 
 class Turns(Protocol):
@@ -184,23 +189,34 @@ class House(Protocol):
 class Ledger(Protocol):
     """Accounts and reservations (B). Every call is idempotent on the turn id and returns once it is durable."""
 
-    async def reserve(self, turn_id: str, account: str, nanodollars: int) -> Result:
-        """CREATED, EXISTS, EXISTS_WITH_DIFFERENT_AMOUNT or INSUFFICIENT_BALANCE; open reservations never exceed the
-        balance. Raises LedgerUnavailable."""
+    async def reserve(self, turn_id: str, account: str, nanodollars: int, limits: Sequence[SpendLimit] = ()) -> Result:
+        """CREATED, EXISTS or EXISTS_WITH_DIFFERENT_AMOUNT; INSUFFICIENT_BALANCE, SPEND_LIMIT_REACHED,
+        ACCOUNT_NOT_FOUND and ACCOUNT_CLOSED set nothing aside. Open reservations never exceed the balance, nor what is
+        spent and open in a window its limit. Raises LedgerUnavailable."""
         ...
 
     async def resolve(self, turn_id: str, resolution: Resolution) -> Result:
-        """SETTLED, SETTLED_OVERDRAWN or VOIDED; ALREADY_SETTLED, ALREADY_VOIDED or NOT_FOUND change nothing. Raises
-        LedgerUnavailable."""
+        """SETTLED, SETTLED_OVERDRAWN or VOIDED; BORNE_BY_HOUSE if the lease had ended before (B7). ALREADY_SETTLED,
+        ALREADY_VOIDED, ALREADY_EXPIRED and NOT_FOUND change nothing. Returns once it is durable, however long the store
+        is away: giving up the wait does not withdraw it."""
         ...
 
     async def book_house(self, turn_id: str, attempt: int, nanodollars: int) -> Result:
-        """B2: the house bears the cost of an attempt its client does not pay: CREATED or EXISTS."""
+        """B2: the house bears the cost of an attempt its client does not pay: CREATED or EXISTS. As durable as
+        `resolve`."""
         ...
 
 
 class LedgerUnavailable(Exception):
     """The ledger cannot be reached: no new turn may start."""
+
+
+class KeyBook(Protocol):
+    """Keys that are not the configuration's (B6), by the SHA-256 of their secrets in hexadecimal digits."""
+
+    async def find(self, digests: Sequence[str]) -> Mapping[str, Key]:
+        """Those of them that are known and not revoked. Raises LedgerUnavailable."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,6 +231,7 @@ class TurnOpening:
     opened_at: float
     client_retry_count: str | None = None
     client_address: str | None = None
+    key: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,6 +259,15 @@ class TurnClosing:
     response_id: str | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where a response was made (O1)."""
+
+    account: str
+    response_id: str
+    route: str
+
+
 class Records(Protocol):
     """Turns and attempts (L). Openings return once they are durable; closings are never lost on a normal exit."""
 
@@ -259,6 +285,14 @@ class Records(Protocol):
 
     async def close_turn(self, closing: TurnClosing) -> None:
         """Whatever ended it."""
+        ...
+
+    async def learn_origin(self, origin: Origin) -> None:
+        """O1: a response's route, shared by all workers and nodes; the first one learned for an id stays."""
+        ...
+
+    async def origin(self, account: str, response_id: str) -> str | None:
+        """O2: the route that created a response of this account, or None: unknown, another account's, or too old."""
         ...
 
 

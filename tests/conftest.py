@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+pytest_plugins = ["support.postgres"]  # fixtures that several folders ask for
+
 
 @pytest.fixture(autouse=True, scope="session")
 def _loopback_only() -> Iterator[None]:

@@ -37,6 +37,7 @@ from gateway.server.logs import configure_logs
 from gateway.server.posts import State
 from gateway.server.tls import CannotUseTLS, tls_context
 from gateway.server.worker import Place, work
+from gateway.store.database import StoreAway, StoreUnusable
 
 logger = structlog.get_logger("gateway.server")
 
@@ -101,14 +102,6 @@ def serve(
         run_until_stopped(partial(_serve, gateway, tls), named=place_named(file, host, port))
 
 
-def gateway_of(config: Config) -> Gateway:
-    """The gateway that this process is to be."""
-    try:
-        return Gateway(config)
-    except ConfigError as error:
-        raise Unusable(str(error)) from None
-
-
 def tls_of(config: Config) -> ssl.SSLContext | None:
     """What to shake hands with, if the configuration wants it."""
     certificate, key = config.server.tls_certificate, config.server.tls_key
@@ -120,6 +113,18 @@ def tls_of(config: Config) -> ssl.SSLContext | None:
         return tls_context(Path(certificate), Path(key))
     except CannotUseTLS as error:
         raise Unusable(str(error)) from None
+
+
+def gateway_of(config: Config) -> Gateway:
+    """The gateway of this process, its stores opened."""
+    try:
+        return Gateway(config)
+    except ConfigError as error:
+        raise Unusable(str(error)) from None
+    except (StoreAway, StoreUnusable) as error:
+        raise Unusable(f"ledger: {error}") from None
+    except OSError as error:
+        raise Unusable(f"ledger.spool: {error}; let the gateway's user write there, or name another folder") from None
 
 
 def check_metrics_ports(file: Path, config: Config, workers: range) -> None:
@@ -195,22 +200,25 @@ async def serve_gateway(
         on_drain()
 
     gateway.sockets.fit(fit_sockets(bounds.sockets_max, bounds.turns_max))
-    return await server.serve(
-        gateway.app,
-        listeners,
-        on_drain=drain,
-        drain_seconds=settings.drain_timeout,
-        websocket_message_bytes_max=bounds.body_bytes_max,
-        write_seconds=settings.write_timeout,
-        pace=Pace(settings.head_timeout, settings.body_pause, bounds.body_bytes_per_second_min, settings.body_timeout),
-        sockets=gateway.sockets,
-        on_cut=gateway.meter.connection_cut,
-        on_refused=partial(gateway.meter.refused, Door.HTTP),
-        inbound=gateway.inbound,
-        tls=tls,
-        way_down=way_down,
-        on_listening=on_listening,
-    )
+    async with gateway.services():
+        return await server.serve(
+            gateway.app,
+            listeners,
+            on_drain=drain,
+            drain_seconds=settings.drain_timeout,
+            websocket_message_bytes_max=bounds.body_bytes_max,
+            write_seconds=settings.write_timeout,
+            pace=Pace(
+                settings.head_timeout, settings.body_pause, bounds.body_bytes_per_second_min, settings.body_timeout
+            ),
+            sockets=gateway.sockets,
+            on_cut=gateway.meter.connection_cut,
+            on_refused=partial(gateway.meter.refused, Door.HTTP),
+            inbound=gateway.inbound,
+            tls=tls,
+            way_down=way_down,
+            on_listening=on_listening,
+        )
 
 
 def place_named(file: Path, host: str | None, port: int | None) -> str:

@@ -5,7 +5,9 @@ text --tomllib--> document --tables.py--> Document -----------------------> Conf
                       +--references.py--> problems --> ConfigError, or none ---+
 
 section.py     what all tables have in common       tables.py     the file as it is written
-amounts.py     money and prices                     sources.py    secrets by env, file or inline
+amounts.py     money and prices                     pricelists.py prices from a published list
+sources.py     secrets by env, file or inline
+instants.py    time zones, and when a key ends
 addresses.py   base URLs and headers                references.py what only shows between two tables
 problems.py    a problem: file, key path, fix       explain.py    validation errors in words
 """
@@ -20,24 +22,28 @@ from typing import Any, Final
 from pydantic import ValidationError
 
 from gateway.config.explain import explain
+from gateway.config.instants import instant_of
 from gateway.config.problems import ConfigError, Problem, key_path
 from gateway.config.references import reference_problems, table_at
 from gateway.config.sources import Surroundings
-from gateway.config.tables import Document, Estimate, Limits, RouteTable, Server
-from gateway.config.values import Account, Config, Key, ModelConfig, RouteConfig
+from gateway.config.tables import Document, Estimate, KeyTable, LedgerTable, Limits, RouteTable, Server
+from gateway.config.values import Account, Config, ModelConfig, RouteConfig, StaticKey
+from gateway.core.keys import Key, KeyLimits
 
 __all__ = [
     "Account",
     "Config",
     "ConfigError",
     "Estimate",
-    "Key",
+    "LedgerTable",
     "Limits",
     "ModelConfig",
     "Problem",
     "RouteConfig",
     "Server",
+    "StaticKey",
     "load",
+    "load_ledger",
     "parse",
 ]
 
@@ -47,16 +53,33 @@ def load(path: Path, environ: Mapping[str, str]) -> Config:
     return parse(_read(path), file=str(path), environ=environ, directory=path.parent)
 
 
+def load_ledger(path: Path, environ: Mapping[str, str]) -> LedgerTable:
+    """The `ledger` table alone, for whoever reads the books and has no use for the upstreams' secrets; raises
+    ConfigError with what is wrong with it."""
+    file, document = str(path), _parse_toml(_read(path), str(path))
+    surroundings = _surroundings(document, environ, path.parent)
+    _, problems = _validate(document, surroundings, file)
+    problems += reference_problems(document, surroundings, file)
+    own = [problem for problem in problems if problem.path.split(".")[0] == "ledger"]
+    if own:
+        raise ConfigError(own)
+    return LedgerTable.model_validate(table_at(document, "ledger"), context=surroundings)
+
+
 def parse(text: str, *, file: str, environ: Mapping[str, str], directory: Path) -> Config:
     """The configuration in `text`: `file` is its name in problems, `directory` where relative secret files start."""
     document = _parse_toml(text, file)
-    inline_is_allowed = table_at(document, "server").get("allow_inline_secrets") is True
-    surroundings = Surroundings(environ, directory, inline_is_allowed)
+    surroundings = _surroundings(document, environ, directory)
     validated, problems = _validate(document, surroundings, file)
     problems += reference_problems(document, surroundings, file)
     if validated is None or problems:
         raise ConfigError(problems)
     return _build(validated)
+
+
+def _surroundings(document: Mapping[str, object], environ: Mapping[str, str], directory: Path) -> Surroundings:
+    inline_is_allowed = table_at(document, "server").get("allow_inline_secrets") is True
+    return Surroundings(environ, directory, inline_is_allowed)
 
 
 def _validate(document: dict[str, Any], surroundings: Surroundings, file: str) -> tuple[Document | None, list[Problem]]:
@@ -116,15 +139,29 @@ def _build(document: Document) -> Config:
         server=document.server,
         limits=document.limits,
         estimate=document.estimate,
+        ledger=document.ledger,
         accounts={name: Account(name, table.balance) for name, table in document.accounts.items()},
-        keys=tuple(
-            Key(name, table.account, table.secret, replay_never=table.replay == "never")
-            for name, table in document.keys.items()
-        ),
+        keys=tuple(StaticKey(_build_key(name, table), table.secret) for name, table in document.keys.items()),
         routes={name: _build_route(name, table) for name, table in document.routes.items()},
         models={
             name: ModelConfig(name, table.routes, table.max_output_tokens) for name, table in document.models.items()
         },
+    )
+
+
+def _build_key(name: str, table: KeyTable) -> Key:
+    return Key(
+        name=name,
+        account=table.account,
+        replay_never=table.replay == "never",
+        expires_at=None if table.expires is None else instant_of(table.expires, table.time_zone),
+        limits=KeyLimits(
+            models=None if table.models is None else frozenset(table.models),
+            requests_per_minute=table.requests_per_minute,
+            spend_per_day_nanodollars=table.spend_per_day,
+            spend_per_month_nanodollars=table.spend_per_month,
+            time_zone=table.time_zone,
+        ),
     )
 
 

@@ -1,6 +1,7 @@
 """Money as the file writes it: dollars as decimal text, exact; the program knows integer nano-dollars only (B1).
 
     "12.50"  ->  12_500_000_000            "free"  ->  Price(0, 0, 0, 0)
+    12_500_000_000  ->  "12.50"            { from = "genai-prices", … }  ->  pricelists.py
 
 Numbers without quotes are refused: TOML reads them as binary floats, and 0.1 dollars would not be 0.1 dollars.
 """
@@ -11,12 +12,10 @@ from typing import Annotated, Any, Final
 from pydantic import BeforeValidator, Field, GetCoreSchemaHandler, GetPydanticSchema
 from pydantic_core import CoreSchema, core_schema
 
+from gateway.config.pricelists import DECIMAL_PLACES_MAX, SOURCE, listed_price
 from gateway.config.problems import refusal
 from gateway.config.section import Section
 from gateway.core.money import Price
-
-DECIMAL_PLACES_MAX: Final = 9
-"""A nano-dollar is the smallest amount there is."""
 
 _DOLLARS: Final = re.compile(r"([0-9]{1,9})(?:\.([0-9]{1,9}))?")
 """Nine digits before the point too: every amount, and sums of a few, fit the ledgers' 64-bit integers."""
@@ -37,6 +36,19 @@ def parse_nanodollars(value: object) -> int:
     return int(whole + fraction.ljust(DECIMAL_PLACES_MAX, "0"))
 
 
+def dollars(nanodollars: int) -> str:
+    """Nano-dollars as decimal text in dollars: exact, with at least the cents."""
+    whole, fraction = divmod(abs(nanodollars), 10**DECIMAL_PLACES_MAX)
+    digits = f"{fraction:0{DECIMAL_PLACES_MAX}d}".rstrip("0").ljust(2, "0")
+    return f"{'-' if nanodollars < 0 else ''}{whole}.{digits}"
+
+
+def dollars_in_column(nanodollars: int) -> str:
+    """The same, 20 characters wide, the points of many below each other."""
+    whole, _, fraction = dollars(nanodollars).partition(".")
+    return f"{whole:>10}.{fraction:<{DECIMAL_PLACES_MAX}}"
+
+
 def parse_balance(value: object) -> int | None:
     """An account's balance in nano-dollars, None if it has no limit (B6)."""
     return None if value == "unlimited" else parse_nanodollars(value)
@@ -55,12 +67,12 @@ class PriceTable(Section):
     reasoning: Nanodollars | None = None
 
 
-def _spell_out_free(value: object) -> object:
+def _spell_out(value: object) -> object:
     if value == "free":
         return {"input": "0", "output": "0"}
     if not isinstance(value, dict):
         raise refusal("is not a price", 'write "free" or { input = "1.25", output = "10" }, dollars per million tokens')
-    return value
+    return listed_price(value) if SOURCE in value else value
 
 
 def _complete(table: PriceTable) -> Price:
@@ -70,9 +82,9 @@ def _complete(table: PriceTable) -> Price:
 
 
 def _price_schema(_source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-    written = handler.generate_schema(Annotated[PriceTable, BeforeValidator(_spell_out_free)])
+    written = handler.generate_schema(Annotated[PriceTable, BeforeValidator(_spell_out)])
     return core_schema.no_info_after_validator_function(_complete, written)
 
 
 WrittenPrice = Annotated[Price, GetPydanticSchema(_price_schema)]
-"""A `Price`, written as "free" or as a `PriceTable`; its errors keep the key path of the table's own keys."""
+"""A `Price`, written as "free", as a `PriceTable`, or taken from a list; its errors keep the table's own key paths."""

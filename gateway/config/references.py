@@ -25,8 +25,10 @@ def reference_problems(document: Table, surroundings: Surroundings, file: str) -
     findings = (
         *_half_of_tls(document),
         *_too_few_sockets(document),
+        *_wrong_store(document),
         *_unknown_accounts(document),
         *_same_secrets(document, surroundings),
+        *_unknown_models(document),
         *_wrong_routes(document),
     )
     for path, problem, fix in findings:
@@ -63,12 +65,30 @@ def _too_few_sockets(document: Table) -> Iterator[Finding]:
             yield ("limits", "connections_max"), problem, fix
 
 
+def _wrong_store(document: Table) -> Iterator[Finding]:
+    ledger = table_at(document, "ledger")
+    is_postgres, has_dsn = ledger.get("store") == "postgres", "dsn" in ledger
+    if is_postgres and not has_dsn:
+        yield ("ledger", "dsn"), "is missing: postgres needs it", 'add dsn = { env = "GATEWAY_DSN" }'
+    if has_dsn and not is_postgres:
+        yield ("ledger", "dsn"), "is for postgres only", 'write store = "postgres", or remove it'
+
+
 def _unknown_accounts(document: Table) -> Iterator[Finding]:
     accounts = list(table_at(document, "accounts"))
     for name in table_at(document, "keys"):
         account = table_at(table_at(document, "keys"), name).get("account")
         if isinstance(account, str) and account not in accounts:
             yield ("keys", name, "account"), "names no account of this file", suggestion(account, accounts)
+
+
+def _unknown_models(document: Table) -> Iterator[Finding]:
+    known = list(table_at(document, "models"))
+    for name in table_at(document, "keys"):
+        models = table_at(table_at(document, "keys"), name).get("models")
+        for position, model in enumerate(models if isinstance(models, list) else []):
+            if isinstance(model, str) and model not in known:
+                yield ("keys", name, "models", position), "names no model of this file", suggestion(model, known)
 
 
 def _same_secrets(document: Table, surroundings: Surroundings) -> Iterator[Finding]:

@@ -8,11 +8,13 @@ from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo
 
 from gateway import limits
 from gateway.config.addresses import BaseUrl, Headers, Host
-from gateway.config.amounts import Balance, PriceTable, WrittenPrice
+from gateway.config.amounts import Balance, Nanodollars, PriceTable, WrittenPrice
+from gateway.config.instants import Expiry, TimeZone
 from gateway.config.problems import refusal
 from gateway.config.section import Section
 from gateway.config.sources import Credential, Secret, SecretSource, Surroundings
 from gateway.core.failures import RETRYABLE_CODES
+from gateway.core.keys import UTC
 
 TIMEOUT_SECONDS_MAX: Final = 3600.0
 """Nothing outlives the 60 minutes of a connection (T5); a larger figure is one in milliseconds."""
@@ -32,6 +34,8 @@ Pause = Annotated[float, Field(ge=1, le=TIMEOUT_SECONDS_MAX)]
 """What a client's request may take: below a second, honest ones are cut by a lost packet."""
 Size = Annotated[int, Field(ge=1, le=BYTES_MAX)]
 Count = Annotated[int, Field(ge=1, le=COUNT_MAX)]
+Days = Annotated[int, Field(ge=1, le=36500)]
+RequestsPerMinute = Annotated[int, Field(ge=1, le=limits.REQUESTS_PER_MINUTE_MAX)]
 Tokens = Annotated[int, Field(ge=0, le=TOKENS_MAX)]
 
 
@@ -144,6 +148,27 @@ class Estimate(Section):
     file_tokens: Tokens = 5000
 
 
+class LedgerTable(Section):
+    """Where money and records last. Paths are relative to the file."""
+
+    store: Literal["sqlite", "postgres", "memory"] = Field(
+        default="sqlite", description="one host; any number of nodes; or gone with the process, for trying things out"
+    )
+    path: FilePath = Field(default="gateway.sqlite", validate_default=True, min_length=1, description="of sqlite")
+    dsn: Secret | None = Field(
+        default=None, repr=False, description="of postgres", examples=['dsn = { env = "GATEWAY_DSN" }']
+    )
+    spool: FilePath = Field(
+        default="gateway.spool",
+        validate_default=True,
+        min_length=1,
+        description="a directory on a local disk: keeps what the store cannot take while it is away",
+    )
+    lease: float = Field(default=limits.LEASE_SECONDS, ge=1, le=600, description="B7, seconds")
+    record_days: Days = Field(default=limits.RECORD_DAYS, description="L1: how long turns and attempts are kept")
+    origin_days: Days = Field(default=limits.ORIGIN_DAYS_MAX, description="O1")
+
+
 class AccountTable(Section):
     """Who pays (B6)."""
 
@@ -156,6 +181,12 @@ class KeyTable(Section):
     account: str = Field(examples=['account = "NAME" of a table in accounts'])
     secret: Secret = Field(examples=['secret = { env = "GATEWAY_KEY" }'])
     replay: Literal["auto", "never"] = Field(default="auto", description="R10a")
+    expires: Expiry | None = Field(default=None, description="a date or a time of the key's time zone")
+    models: tuple[str, ...] | None = Field(default=None, strict=False, min_length=1, description="all if left out")
+    requests_per_minute: RequestsPerMinute | None = Field(default=None, description="C6: in all workers together")
+    spend_per_day: Nanodollars | None = Field(default=None, description="B6: dollars, what runs included")
+    spend_per_month: Nanodollars | None = Field(default=None, description="B6")
+    time_zone: TimeZone = Field(default=UTC, description="whose days and months the limits count by")
 
 
 def _websocket_is_to_come(value: object) -> object:
@@ -196,6 +227,7 @@ class Document(Section):
     server: Server = Server()
     limits: Limits = Limits()
     estimate: Estimate = Estimate()
+    ledger: LedgerTable = Field(default_factory=lambda: cast("LedgerTable", {}), validate_default=True)
     accounts: dict[Name, AccountTable] = Field(min_length=1, examples=["a table [accounts.NAME]"])
     keys: dict[Name, KeyTable] = Field(min_length=1, examples=["a table [keys.NAME]"])
     routes: dict[Name, RouteTable] = Field(min_length=1, examples=["a table [routes.NAME]"])
@@ -209,6 +241,8 @@ SECTIONS: Final[dict[tuple[str, ...], type[Section]]] = {
     ("server",): Server,
     ("limits",): Limits,
     ("estimate",): Estimate,
+    ("ledger",): LedgerTable,
+    ("ledger", "dsn"): SecretSource,
     ("accounts", ANY_NAME): AccountTable,
     ("keys", ANY_NAME): KeyTable,
     ("keys", ANY_NAME, "secret"): SecretSource,

@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from gateway import limits
-from gateway.config.tables import Estimate, Limits, Server
+from gateway.config.tables import Estimate, LedgerTable, Limits, Server
 from gateway.core.failures import RETRYABLE_CODES
+from gateway.core.keys import Key
 from gateway.core.money import Price
 
 
@@ -21,13 +22,11 @@ class Account:
 
 
 @dataclass(frozen=True, slots=True)
-class Key:
-    """What a client shows, the account it draws on, and whether its turns may be replayed (R10a)."""
+class StaticKey:
+    """A key of the file's own: who it is, and what a client shows."""
 
-    name: str
-    account: str
+    key: Key
     secret: str = field(repr=False)
-    replay_never: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +62,8 @@ class Config:
     server: Server
     limits: Limits
     estimate: Estimate
+    ledger: LedgerTable
     accounts: Mapping[str, Account]
-    keys: tuple[Key, ...]
+    keys: tuple[StaticKey, ...]
     routes: Mapping[str, RouteConfig]
     models: Mapping[str, ModelConfig]

@@ -134,11 +134,14 @@ PUBLIC_CODES: Final[dict[str, PublicCode]] = {
 
 class Refusal(Exception):
     """A request that never becomes a turn: nothing was reserved, nothing sent. `public` is the code's row; KeyError for
-    a code outside the table."""
+    a code outside the table. `retry_after_seconds` takes the place of the row's where more is known."""
 
-    def __init__(self, code: str, message: str, param: str | None = None) -> None:
+    def __init__(
+        self, code: str, message: str, param: str | None = None, *, retry_after_seconds: int | None = None
+    ) -> None:
         super().__init__(f"{code}: {message}")
-        self.public = PUBLIC_CODES[code]
+        row = PUBLIC_CODES[code]
+        self.public = row if retry_after_seconds is None else replace(row, retry_after_seconds=retry_after_seconds)
         self.code = code
         self.message = message
         self.param = param

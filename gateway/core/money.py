@@ -6,7 +6,9 @@ nano-dollar once, at the end, never per token.
                        settle(amount)
         Reserved  --------------------->  Settled(amount, flags)
             |
-            +---- void() -------------->  Voided(flags)            both final: a second resolution is refused by name
+            +---- void() -------------->  Voided(flags)
+            |
+            +---- the lease ends ------>  Expired                  all final: a second resolution is refused by name
 """
 
 from __future__ import annotations
@@ -258,6 +260,17 @@ class Result(Enum):
     ALREADY_SETTLED = "already_settled"
     ALREADY_VOIDED = "already_voided"
     NOT_FOUND = "not_found"
+    EXPIRED = "expired"
+    ALREADY_EXPIRED = "already_expired"
+    BORNE_BY_HOUSE = "borne_by_house"
+    """a settlement that came after its lease had ended: the client keeps its refund (B7)"""
+    LEASE_RUNS = "lease_runs"
+    RENEWED = "renewed"
+    SPEND_LIMIT_REACHED = "spend_limit_reached"
+    ACCOUNT_NOT_FOUND = "account_not_found"
+    ACCOUNT_CLOSED = "account_closed"
+    TURNS_RUN = "turns_run"
+    CLOSED = "closed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,17 +295,34 @@ class Voided:
     flags: tuple[Flag, ...] = ()
 
 
-ReservationState = Reserved | Settled | Voided
+@dataclass(frozen=True, slots=True)
+class Expired:
+    """Refunded by the sweeper, as its process was gone (B7). A settlement that comes all the same is the house's."""
+
+    late_nanodollars: int | None = None
+
+
+ReservationState = Reserved | Settled | Voided | Expired
 
 
 def apply_resolution(state: ReservationState, resolution: Resolution) -> tuple[ReservationState, Result]:
-    """The next state and the word for it. A final state never changes: the same resolution again is recognised by
-    its word, a different one is refused by it."""
-    if isinstance(state, Settled):
-        return state, Result.ALREADY_SETTLED
-    if isinstance(state, Voided):
-        return state, Result.ALREADY_VOIDED
+    """The next state and the word for it. A final state never changes for the client: the same resolution again is
+    recognised by its word, a different one is refused by it."""
+    if not isinstance(state, Reserved):
+        is_late = isinstance(state, Expired) and state.late_nanodollars is None and resolution.nanodollars is not None
+        return (Expired(resolution.nanodollars), Result.BORNE_BY_HOUSE) if is_late else (state, _was(state))
     if resolution.nanodollars is None:
         return Voided(resolution.flags), Result.VOIDED
     word = Result.SETTLED_OVERDRAWN if Flag.OVERDRAWN in resolution.flags else Result.SETTLED
     return Settled(resolution.nanodollars, resolution.flags), word
+
+
+def apply_expiry(state: ReservationState) -> tuple[ReservationState, Result]:
+    """What the end of its lease does to a reservation (B7)."""
+    return (Expired(), Result.EXPIRED) if isinstance(state, Reserved) else (state, _was(state))
+
+
+def _was(state: Settled | Voided | Expired) -> Result:
+    if isinstance(state, Settled):
+        return Result.ALREADY_SETTLED
+    return Result.ALREADY_VOIDED if isinstance(state, Voided) else Result.ALREADY_EXPIRED

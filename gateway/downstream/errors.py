@@ -41,16 +41,16 @@ def to_json(value: Mapping[str, Any]) -> bytes:
 
 
 def error_object(
-    code: str, message: str, request_id: str, param: str | None = None, *, was_refused: bool = False
+    code: str, message: str, request_id: str, param: str | None = None, *, refused_as: PublicCode | None = None
 ) -> dict[str, Any]:
     """X2: the error as an object. Only what was refused, with nothing sent upstream, may simply be sent again."""
-    public = PUBLIC_CODES.get(code, UNLISTED)
+    public = refused_as or PUBLIC_CODES.get(code, UNLISTED)
     error: dict[str, Any] = {
         "message": message,
         "type": public.type,
         "code": code,
         "param": param,
-        "retryable": was_refused and public.is_retryable,
+        "retryable": refused_as is not None and public.is_retryable,
     }
     if public.retry_after_seconds is not None:
         error["retry_after"] = public.retry_after_seconds
@@ -59,7 +59,7 @@ def error_object(
 
 def refusal_body(refusal: Refusal, request_id: str) -> bytes:
     """X2: a refusal as an HTTP body."""
-    error = error_object(refusal.code, refusal.message, request_id, refusal.param, was_refused=True)
+    error = error_object(refusal.code, refusal.message, request_id, refusal.param, refused_as=refusal.public)
     return to_json({"error": error})
 
 
@@ -104,7 +104,7 @@ def websocket_failure(told: DeliverFailure, request_id: str) -> bytes:
 
 def websocket_refusal(refusal: Refusal, request_id: str, echo: Mapping[str, str]) -> bytes:
     """W5: the answer to a frame that became no turn, with its `event_id` and `stream_id`."""
-    error = error_object(refusal.code, refusal.message, request_id, refusal.param, was_refused=True)
+    error = error_object(refusal.code, refusal.message, request_id, refusal.param, refused_as=refusal.public)
     return to_json(_flat(refusal.public.status, error) | dict(echo))
 
 

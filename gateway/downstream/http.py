@@ -38,6 +38,8 @@ EVENT_STREAM: Final[Headers] = (
 )
 JSON_CONTENT: Final = ("content-type", "application/json")
 RATE_LIMITED: Final = 429
+STORE_AWAY: Final = "ledger_unavailable"
+"""The one failure of a turn that has called nobody: to its client it is a refusal (X2)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,20 +100,25 @@ class HTTPDoor:
 
     async def _order(self, request_id: str) -> Order:
         """A request's turn. Its places are taken before its body is read, so that bodies are bounded by them, too."""
-        key = self._keys.admit(request.headers.get("authorization"))
+        key = await self._keys.admit(request.headers.get("authorization"))
         _refuse_encoding(request.headers.get("content-encoding"))
         held = held_by(request)
-        held.enter_context(self._places.connection(key.name, lasts=False))
-        held.enter_context(self._places.turn(key.name))
+        held.enter_context(self._places.connection(key.label, lasts=False))
+        held.enter_context(self._places.turn(key.label))
+        self._keys.count_request(key)
         raw = await request.get_data(True, False, False)
         body = await self._aside.run(len(raw), partial(read_body, raw))
         _require_stream(body)
+        asked = turn_request(body, request.headers.items(), self._settings.policy)
+        key.require_model(asked.model)
         return Order(
             turn_id=request_id,
             account=key.account,
-            request=turn_request(body, request.headers.items(), self._settings.policy),
+            request=asked,
             replay_is_disabled=key.replay_never,
             client_address=client_address(request, self._settings.trusted_hops),
+            key=key.name,
+            spend_limits=self._keys.spend_limits(key),
         )
 
     async def upgrade_required(self) -> Response:
@@ -230,7 +237,10 @@ class HTTPClient:
         body = failure_body(failure, self._request_id) if answer is None else answer.body
         content = JSON_CONTENT if answer is None else _content_type(answer)
         passed = () if answer is None else (*headers_down(answer.headers), *retry_after(answer.headers))
-        retry = () if failure.status == RATE_LIMITED else (("x-should-retry", "false"),)
+        retry: Headers = () if failure.status == RATE_LIMITED else (("x-should-retry", "false"),)
+        if failure.code == STORE_AWAY:
+            refusal = Refusal(failure.code, failure.message)
+            body, retry = refusal_body(refusal, self._request_id), tuple(_refusal_headers(refusal).items())
         await self._write_whole(failure.status, (content, *self._own_headers(), *passed, *retry), body)
 
     async def _write_whole(self, status: int, headers: Headers, body: bytes) -> None:

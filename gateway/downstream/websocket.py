@@ -23,10 +23,10 @@ from quart import Response, Websocket, websocket
 from quart_trio import QuartTrio
 
 from gateway import limits
-from gateway.config import Key
 from gateway.core.eligibility import StatePolicy
 from gateway.core.events import insert_members
 from gateway.core.failures import PUBLIC_CODES, Refusal
+from gateway.core.keys import Key
 from gateway.core.messages import Deliver, DeliverFailure, Door
 from gateway.core.rules import CONNECTION_LIMIT
 from gateway.downstream.addresses import client_address
@@ -110,18 +110,18 @@ class WebSocketDoor:
         socket = cast(Websocket, websocket._get_current_object())  # type: ignore[attr-defined]  # behind the proxy
         with ExitStack() as held:
             try:
-                self._admit(socket, held)
+                await self._admit(socket, held)
             except Refusal as refusal:
                 self._neighbours.meter.refused(Door.WEBSOCKET, refusal.code)
                 return _refuse_upgrade(refusal, request_id)
             await self._serve_accepted(socket, request_id)
         return None
 
-    def _admit(self, socket: Websocket, held: ExitStack) -> None:
-        key = self._neighbours.keys.admit(socket.headers.get("authorization"))
+    async def _admit(self, socket: Websocket, held: ExitStack) -> None:
+        key = await self._neighbours.keys.admit(socket.headers.get("authorization"))
         if self._neighbours.draining.is_draining():
             raise Refusal("server_draining", "the gateway is shutting down")
-        held.enter_context(self._neighbours.places.connection(key.name, lasts=True))
+        held.enter_context(self._neighbours.places.connection(key.label, lasts=True))
 
     async def _serve_accepted(self, socket: Websocket, request_id: str) -> None:
         await socket.accept(
@@ -258,10 +258,12 @@ class Connection:
         client = WebSocketClient(self._send, self._departure, turn_id, frame.stream_id)
         self._turn_runs = True
         try:
-            key = self._keys.admit(self._socket.headers.get("authorization"))
-            with self._places.turn(key.name):
+            key = await self._admit()
+            with self._places.turn(key.label):
+                self._keys.count_request(key)
                 await self._turns.run_turn(self._order(frame, turn_id, key), client)
         except Refusal as refusal:
+            client.failure_code = refusal.code
             await self._refuse(refusal, turn_id, echo(frame.body))
         finally:
             self._turn_runs = False
@@ -269,16 +271,26 @@ class Connection:
         if client.is_cut_off:
             await self._close(CLOSE_STALLED, "the client did not read")
 
+    async def _admit(self) -> Key:
+        """W4: the key is read anew. That may take a while: at the limit no turn starts any more (W6)."""
+        key = await self._keys.admit(self._socket.headers.get("authorization"))
+        if trio.current_time() >= self._limit_at:
+            raise Refusal(CONNECTION_LIMIT.code, CONNECTION_LIMIT.message)
+        return key
+
     def _order(self, frame: Create, turn_id: str, key: Key) -> Order:
-        """W4: the key was read anew for this create."""
+        asked = turn_request(frame.body, self._socket.headers.items(), self._settings.policy)
+        key.require_model(asked.model)
         return Order(
             turn_id=turn_id,
             account=key.account,
-            request=turn_request(frame.body, self._socket.headers.items(), self._settings.policy),
+            request=asked,
             replay_is_disabled=key.replay_never,
             connection_limit_at=self._limit_at,
             cut_at=self._limit_at + self._settings.grace_seconds,
             client_address=self._client_address,
+            key=key.name,
+            spend_limits=self._keys.spend_limits(key),
         )
 
     # --- ending -------------------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import trio
 
-from gateway.ports import AttemptClosing, TurnClosing, TurnOpening
+from gateway.ports import AttemptClosing, Origin, TurnClosing, TurnOpening
 
 TURNS_KEPT_MAX = 10_000
 """Ended turns beyond it are forgotten, oldest first: a process that runs for weeks must not grow."""
@@ -42,6 +42,7 @@ class MemoryRecords:
     def __init__(self, turns_kept_max: int = TURNS_KEPT_MAX) -> None:
         self._turns_kept_max = turns_kept_max
         self.turns: OrderedDict[str, TurnRecord] = OrderedDict()
+        self.origins: OrderedDict[tuple[str, str], str] = OrderedDict()
 
     def __repr__(self) -> str:
         return f"<MemoryRecords of {len(self.turns)} turns>"
@@ -71,6 +72,18 @@ class MemoryRecords:
         await trio.lowlevel.checkpoint()
         record = self.turns[closing.turn_id]
         record.closing = record.closing or closing
+
+    async def learn_origin(self, origin: Origin) -> None:
+        """A response's route (ports.Records)."""
+        await trio.lowlevel.checkpoint()
+        self.origins.setdefault((origin.account, origin.response_id), origin.route)
+        while len(self.origins) > self._turns_kept_max:
+            self.origins.popitem(last=False)
+
+    async def origin(self, account: str, response_id: str) -> str | None:
+        """Where a response was made (ports.Records)."""
+        await trio.lowlevel.checkpoint()
+        return self.origins.get((account, response_id))
 
     def open_attempts(self) -> list[AttemptRecord]:
         """Attempts that have not ended."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
@@ -12,6 +12,9 @@ import structlog
 import trio
 
 from gateway import limits
+from gateway.core.accounts import SpendLimit
+from gateway.core.eligibility import STORED
+from gateway.core.events import Event, response_id
 from gateway.core.failures import Refusal
 from gateway.core.messages import AttemptReport, Door, Finish
 from gateway.core.money import (
@@ -31,6 +34,7 @@ from gateway.ports import (
     Model,
     NoMeter,
     Order,
+    Origin,
     Records,
     Route,
     TurnClosing,
@@ -43,7 +47,18 @@ logger = structlog.get_logger("gateway.turn")
 OPEN_BOOKS_SECONDS_MAX: Final = 5.0
 """What a store may take to note a beginning, shielded from cancellation: it is noted whole or not at all."""
 ASK_AGAIN_SECONDS: Final = 0.25
-"""A store that failed is asked again after this while, within the bound of all closing (T10)."""
+"""A step that failed is taken again after this while, within the bound of all closing (T10)."""
+UNDO_SECONDS_MAX: Final = 0.5
+"""How long a refusal waits to see the money given back, which is written all the same (ports.Ledger)."""
+AWAY: Final = "ledger_unavailable"
+
+NO_MONEY: Final = {
+    Result.INSUFFICIENT_BALANCE: ("insufficient_balance", "the account's balance does not cover the turn"),
+    Result.ACCOUNT_NOT_FOUND: ("insufficient_balance", "the key's account does not exist"),
+    Result.ACCOUNT_CLOSED: ("insufficient_balance", "the key's account is closed"),
+    Result.SPEND_LIMIT_REACHED: ("spend_limit_reached", "the turn could pass what the key may spend"),
+}
+"""Why nothing was set aside: the refusal's code and message (B6)."""
 
 Step = Callable[[], Awaitable[object]]
 
@@ -62,14 +77,25 @@ class BookKeeping:
 class Books:
     """One turn's books. Opened before its first upstream call, closed exactly once."""
 
-    def __init__(self, keeping: BookKeeping, opening: TurnOpening, input_tokens: int) -> None:
+    def __init__(
+        self,
+        keeping: BookKeeping,
+        opening: TurnOpening,
+        input_tokens: int,
+        spend_limits: tuple[SpendLimit, ...] = (),
+        *,
+        is_stored: bool = False,
+    ) -> None:
         self._keeping = keeping
         self._opening = opening
+        self._spend_limits = spend_limits
+        self._is_to_be_found = is_stored
         self._input_tokens = input_tokens
         self._opened_at = trio.current_time()
         self._routes: list[Route] = []
         self._reports: dict[int, AttemptReport] = {}
         self._running_attempt: int | None = None
+        self._may_be_noted = False
         self._result: Result | None = None
         self.are_closed = False
 
@@ -88,37 +114,70 @@ class Books:
         try:
             with _shielded(OPEN_BOOKS_SECONDS_MAX) as scope:
                 await self._reserve()
+                self._may_be_noted = True
                 await self._keeping.records.open_turn(self._opening)
         except Refusal:
             raise
+        except LedgerUnavailable:
+            await self._undo()  # noqa: ASYNC120 - shielded; a cancellation that comes meanwhile is the better reason
+            raise _ledger_is_away() from None
         except Exception:
-            await self._give_back()  # noqa: ASYNC120 - shielded; a cancellation that comes meanwhile is the better reason
+            self._may_be_noted = False
+            await self._undo()  # noqa: ASYNC120 - as above
             raise
         if scope.cancelled_caught:
-            await self._give_back()
+            await self._undo()
             raise _ledger_is_away()
 
     async def _reserve(self) -> None:
         opening = self._opening
         try:
-            result = await self._keeping.ledger.reserve(self.turn_id, opening.account, opening.reserved_nanodollars)
+            result = await self._keeping.ledger.reserve(
+                self.turn_id, opening.account, opening.reserved_nanodollars, self._spend_limits
+            )
         except LedgerUnavailable:
             raise _ledger_is_away() from None
-        if result is Result.INSUFFICIENT_BALANCE:
-            raise Refusal("insufficient_balance", "the account's balance does not cover the turn")
+        if result in NO_MONEY:
+            raise Refusal(*NO_MONEY[result])
 
-    async def _give_back(self) -> None:
-        await self._carry_out(partial(self._keeping.ledger.resolve, self.turn_id, Resolution(None)))
+    async def _undo(self) -> None:
+        """Give the money back. A turn that a store has noted, and could not say so, ends as well."""
+        steps: dict[str, Step] = {"resolve": partial(self._keeping.ledger.resolve, self.turn_id, Resolution(None))}
+        if self._may_be_noted:
+            seconds = trio.current_time() - self._opened_at
+            closing = TurnClosing(self.turn_id, AWAY, (), seconds, nanodollars=None, flags=())
+            steps["close_turn"] = partial(self._keeping.records.close_turn, closing)
+        await self._carry_out(steps, UNDO_SECONDS_MAX)
 
     async def open_attempt(self, route: Route) -> None:
-        """Durable before the upstream is called (L2). What may have been noted too late will be closed as well."""
-        number = len(self._routes) + 1
+        """Durable before the upstream is called (L2). Raises LedgerUnavailable; what may have been noted all the same
+        will be closed as well."""
+        number, is_away = len(self._routes) + 1, None
         with _shielded(OPEN_BOOKS_SECONDS_MAX) as scope:
-            await self._keeping.records.open_attempt(self.turn_id, number, route.name)
+            try:
+                await self._keeping.records.open_attempt(self.turn_id, number, route.name)
+            except LedgerUnavailable as error:
+                is_away = error
         self._routes.append(route)
         self._running_attempt = number
         if scope.cancelled_caught:
-            raise TimeoutError(f"the records did not note attempt {number} of {self.turn_id} in time")
+            raise LedgerUnavailable(f"the records did not note attempt {number} of {self.turn_id} in time")
+        if is_away is not None:
+            raise is_away
+
+    def new_response(self, events: Sequence[Event]) -> str | None:
+        """The id by which the client is about to know its response, once, and only if it can return to it: one that is
+        stored nowhere has no origin."""
+        if not self._is_to_be_found:
+            return None
+        named = next((found for event in events if (found := response_id(event.body)) is not None), None)
+        self._is_to_be_found = named is None
+        return named
+
+    async def learn_origin(self, named: str) -> None:
+        """O1: whoever serves the client's next request finds the route of this response."""
+        origin = Origin(self._opening.account, named, self._routes[-1].name)
+        await self._carry_out({"learn_origin": partial(self._keeping.records.learn_origin, origin)})
 
     # --- closing ------------------------------------------------------------------------------------------------
 
@@ -130,7 +189,7 @@ class Books:
     async def close_discarded(self, number: int, report: AttemptReport, upstream_request_id: str | None) -> None:
         """A replayed attempt: it costs the client nothing; the house bears what it metered (B2)."""
         self._note(number, report)
-        await self._carry_out(partial(self._close_attempt, number, report, upstream_request_id, house_pays=True))
+        await self._carry_out(self._closing_of_attempt(number, report, upstream_request_id, house_pays=True))
 
     async def close(self, finish: Finish, upstream_request_id: str | None) -> None:
         """Resolve the money and write the record, shielded and bounded. A second call changes nothing."""
@@ -139,14 +198,16 @@ class Books:
         self.are_closed = True
         resolution = self._resolution(finish)
         closing = self._turn_closing(finish, resolution)
-        steps: list[Step] = [partial(self._resolve, resolution), partial(self._keeping.records.close_turn, closing)]
+        steps: dict[str, Step] = {
+            "resolve": partial(self._resolve, resolution),
+            "close_turn": partial(self._keeping.records.close_turn, closing),
+        }
         report = self._last_report(finish)
         if report is not None:
             number, house_pays = self.take_attempt(), resolution.nanodollars is None
             self._note(number, report)
-            close = partial(self._close_attempt, number, report, upstream_request_id, house_pays=house_pays)
-            steps.append(close)
-        await self._carry_out(*steps)
+            steps |= self._closing_of_attempt(number, report, upstream_request_id, house_pays=house_pays)
+        await self._carry_out(steps)
         self._keeping.meter.turn_ended(self._measures(closing, finish))
         self._log(closing, finish)
 
@@ -164,25 +225,41 @@ class Books:
     async def _resolve(self, resolution: Resolution) -> None:
         self._result = await self._keeping.ledger.resolve(self.turn_id, resolution)
 
-    async def _carry_out(self, *steps: Step) -> None:
-        """Each step beside the others, so that one store's trouble does not keep another from its part (T10)."""
-        with _shielded(limits.CLOSE_BOOKS_SECONDS_MAX) as scope:
+    async def _carry_out(self, steps: Mapping[str, Step], seconds: float = limits.CLOSE_BOOKS_SECONDS_MAX) -> None:
+        """Each step beside the others, so that one store's trouble keeps no other from its part (T10). All of them have
+        begun before anything is waited for. A store that is away has then been told, and goes on writing when the wait
+        for it is given up (ports.Ledger); only a step that failed is lost if it fails to the end."""
+        failed: dict[str, bool] = {}
+        with _shielded(seconds) as scope:
             async with trio.open_nursery() as nursery:
-                for step in steps:
-                    nursery.start_soon(self._insist, step)
+                for name, step in steps.items():
+                    nursery.start_soon(self._insist, name, step, failed)
         if scope.cancelled_caught:
-            logger.error("books_not_closed", turn_id=self.turn_id)
+            self._log_unfinished(failed)
 
-    async def _insist(self, step: Step) -> None:
-        """All steps are idempotent: one that failed is taken again."""
+    async def _insist(self, name: str, step: Step, failed: dict[str, bool]) -> None:
+        """A step that failed is taken again: all are idempotent. `failed` has those that are not through, and whether
+        they failed or only take long."""
+        failed[name] = False
         while True:
             try:
                 await step()
             except Exception:
-                logger.warning("books_asked_again", turn_id=self.turn_id, exc_info=True)
+                logger.warning("books_asked_again", turn_id=self.turn_id, step=name, exc_info=True)
+                failed[name] = True
                 await trio.sleep(ASK_AGAIN_SECONDS)
+                failed[name] = False
             else:
+                del failed[name]
                 return
+
+    def _log_unfinished(self, failed: Mapping[str, bool]) -> None:
+        lost = sorted(name for name, has_failed in failed.items() if has_failed)
+        late = sorted(failed.keys() - set(lost))
+        if late:
+            logger.warning("books_still_written", turn_id=self.turn_id, steps=late)
+        if lost:
+            logger.error("books_not_closed", turn_id=self.turn_id, steps=lost)
 
     def _resolution(self, finish: Finish) -> Resolution:
         """B3, by the delivered route's price (M2). A turn that reached no route costs nothing."""
@@ -191,16 +268,17 @@ class Books:
         reserved = self._opening.reserved_nanodollars
         return resolve(finish.ended, self._routes[-1].price, reserved, self._input_tokens, self._keeping.policy)
 
-    async def _close_attempt(
+    def _closing_of_attempt(
         self, number: int, report: AttemptReport, upstream_request_id: str | None, *, house_pays: bool
-    ) -> None:
-        route = self._routes[number - 1]
+    ) -> dict[str, Step]:
+        """Its record, and what it costs the house: neither waits for the other."""
+        route, records = self._routes[number - 1], self._keeping.records
         cost = route.price.cost_nanodollars(report.usage) if house_pays and report.usage is not None else 0
+        closing = AttemptClosing(self.turn_id, number, report, upstream_request_id, cost)
+        steps: dict[str, Step] = {"close_attempt": partial(records.close_attempt, closing)}
         if cost:
-            await self._keeping.ledger.book_house(self.turn_id, number, cost)
-        await self._keeping.records.close_attempt(
-            AttemptClosing(self.turn_id, number, report, upstream_request_id, cost)
-        )
+            steps["book_house"] = partial(self._keeping.ledger.book_house, self.turn_id, number, cost)
+        return steps
 
     def _turn_closing(self, finish: Finish, resolution: Resolution) -> TurnClosing:
         return TurnClosing(
@@ -241,6 +319,7 @@ class Books:
             "turn",
             turn_id=closing.turn_id,
             account=self._opening.account,
+            key=self._opening.key,
             model=self._opening.model,
             door=self._opening.door.value,
             client_address=self._opening.client_address,
@@ -266,7 +345,7 @@ def _shielded(seconds: float) -> trio.CancelScope:
 
 
 def _ledger_is_away() -> Refusal:
-    return Refusal("ledger_unavailable", "no turn can start while the ledger is away")
+    return Refusal(AWAY, "no turn can start while the ledger is away")
 
 
 async def open_books(keeping: BookKeeping, order: Order, model: Model, door: Door) -> Books:
@@ -285,7 +364,9 @@ async def open_books(keeping: BookKeeping, order: Order, model: Model, door: Doo
         opened_at=time.time(),
         client_retry_count=request.client_retry_count,
         client_address=order.client_address,
+        key=order.key,
     )
-    books = Books(keeping, opening, input_tokens)
+    is_stored = STORED in request.stateful_reasons
+    books = Books(keeping, opening, input_tokens, order.spend_limits, is_stored=is_stored)
     await books.open()
     return books

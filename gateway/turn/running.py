@@ -26,7 +26,6 @@ import trio
 from gateway import limits
 from gateway.core.alias import with_model
 from gateway.core.events import EventClass
-from gateway.core.failures import Failure, FailureKind, gateway_failure
 from gateway.core.messages import (
     AttemptEnded,
     AttemptReport,
@@ -36,7 +35,6 @@ from gateway.core.messages import (
     Consult,
     Deliver,
     DeliverFailure,
-    Door,
     DrainStarted,
     Finish,
     GatewayFailed,
@@ -50,8 +48,9 @@ from gateway.core.messages import (
 from gateway.core.money import EndedBy
 from gateway.core.rules import EXPIRED, Clock, Phase, TurnRules
 from gateway.core.turn import Turn
-from gateway.ports import Downstream, Model, Order, Route, Stamped, UpstreamCall
+from gateway.ports import Downstream, LedgerUnavailable, Model, Order, Route, Stamped, UpstreamCall
 from gateway.turn.books import Books
+from gateway.turn.mishaps import INTERNAL_FAILURE, STORE_AWAY, is_bug, selection_failure
 from gateway.turn.selection import Selection
 
 logger = structlog.get_logger("gateway.turn")
@@ -120,13 +119,16 @@ class RunningTurn:
                 await self._see_it_written()
         except BaseException as error:  # noqa: ASYNC103 - what is not a bug is raised again
             await self._end_abruptly(error)  # noqa: ASYNC102 - the books shield themselves, the client may be cut
-            if not _is_bug(error):
+            if not is_bug(error):
                 raise
 
     # --- the four tasks -----------------------------------------------------------------------------------------
 
     async def _hold_buffer(self, first: Route, frames: trio.MemorySendChannel[Frames]) -> None:
-        await self._start_attempt(first)
+        try:
+            await self._start_attempt(first)
+        except LedgerUnavailable:
+            self._mail.append((GatewayFailed(STORE_AWAY), trio.current_time()))
         while self._outgoing or self._turn.phase is not Phase.DONE:
             if self._outgoing:
                 await self._hand_over(frames)
@@ -164,7 +166,7 @@ class RunningTurn:
     async def _tell_bug(self, inputs: trio.MemorySendChannel[Stamped]) -> None:
         """An adapter's bug ends the turn behind the events that came before it, unless it has ended already."""
         with suppress(trio.BrokenResourceError):
-            await inputs.send((GatewayFailed(_INTERNAL_FAILURE), trio.current_time()))
+            await inputs.send((GatewayFailed(INTERNAL_FAILURE), trio.current_time()))
 
     async def _write_client(self, frames: trio.MemoryReceiveChannel[Frames]) -> None:
         with self._writing:
@@ -267,6 +269,13 @@ class RunningTurn:
                 self._end(command)
             elif not isinstance(command, Consult):
                 self._outgoing.append(command)
+                self._learn_origin(command)
+
+    def _learn_origin(self, frames: Frames) -> None:
+        """O1: beside the client's bytes, as all books."""
+        named = self._books.new_response(frames.events) if isinstance(frames, Deliver) else None
+        if named is not None:
+            self._nursery.start_soon(self._books.learn_origin, named)
 
     def _commands(self, arrived: Input, at: float) -> Sequence[Command]:
         """The machine's commands, its question about the house answered in between."""
@@ -293,7 +302,7 @@ class RunningTurn:
             await self._start_attempt(self._selection.replacement(self._model, self._tried))
         except Exception:
             logger.exception("route_selection_failed", turn_id=self._order.turn_id)
-            self._mail.append((GatewayFailed(_selection_failure(self._client.door)), trio.current_time()))
+            self._mail.append((GatewayFailed(selection_failure(self._client.door)), trio.current_time()))
 
     async def _start_attempt(self, route: Route) -> None:
         """Record the attempt, then call its upstream, unless meanwhile the client has left or the turn was cut."""
@@ -332,14 +341,14 @@ class RunningTurn:
     async def _end_abruptly(self, error: BaseException) -> None:
         """A bug, or a cancellation from outside: close the books all the same, and tell the client what can be told. In
         a drain it is the drain that is cut short."""
-        is_bug = _is_bug(error)
-        failure = EXPIRED[Clock.T7] if self._house_drains and not is_bug else _INTERNAL_FAILURE
+        was_bug = is_bug(error)
+        failure = EXPIRED[Clock.T7] if self._house_drains and not was_bug else INTERNAL_FAILURE
         commands = self._turn.step(GatewayFailed(failure), trio.current_time())
         finish = next((command for command in commands if isinstance(command, Finish)), self._finish)
         async with trio.open_nursery() as nursery:
             if finish is not None:
                 nursery.start_soon(self._books.close, finish, self._upstream_request_id)
-            if is_bug:
+            if was_bug:
                 logger.error("internal_error", turn_id=self._order.turn_id, exc_info=error)
                 await self._tell_the_end([*self._outgoing, *commands])
 
@@ -375,20 +384,3 @@ def _no_inputs() -> trio.MemoryReceiveChannel[Stamped]:
 
 def _request_id(headers: Headers) -> str | None:
     return next((value for name, value in headers if name == "x-request-id"), None)
-
-
-def _selection_failure(door: Door) -> Failure:
-    """§4's last point: each door has its own code for it."""
-    code = "route_selection_failed" if door is Door.HTTP else "websocket_response_failed"
-    return gateway_failure(FailureKind.ROUTE_SELECTION, code, "no route could be chosen for the replay")
-
-
-_INTERNAL_FAILURE = gateway_failure(FailureKind.INTERNAL, "internal_error", "the gateway failed; the failure is logged")
-
-
-def _is_bug(error: BaseException) -> bool:
-    """Whether an exception is the gateway's own fault and not a cancellation or the process's end."""
-    outside = (trio.Cancelled, KeyboardInterrupt, SystemExit)
-    if isinstance(error, BaseExceptionGroup):
-        return error.split(outside)[0] is None
-    return not isinstance(error, outside)

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from gateway.config import Config, ConfigError, parse
+from gateway.config import Config, ConfigError, LedgerTable, parse
+from gateway.config.sources import Surroundings
 
 ENVIRON = {"GATEWAY_KEY": "s3cret-client", "OPENAI_API_KEY": "s3cret-upstream", "OTHER_KEY": "s3cret-other"}
 
@@ -32,6 +33,12 @@ SMALLEST = ACCOUNT + KEY + ROUTE + MODEL
 
 def parsed(text: str, directory: Path = Path()) -> Config:
     return parse(text, file="gateway.toml", environ=ENVIRON, directory=directory)
+
+
+def ledger_beside(directory: Path | str = "", **given: str) -> LedgerTable:
+    """The ledger's table as a file in that directory gets it where it says no more than `given`."""
+    surroundings = Surroundings(environ={}, directory=Path(directory), inline_is_allowed=False)
+    return LedgerTable.model_validate(given, context=surroundings)
 
 
 def problems(text: str, directory: Path = Path()) -> list[str]:

@@ -34,6 +34,12 @@ def test_a_balance_is_exact(text: str, nanodollars: int | None) -> None:
         ('"0.0000000001"', "is not an amount of money"),
         ('"1000000000"', "is not an amount of money"),
         ('"infinite"', "is not an amount of money"),
+        ('"NaN"', "is not an amount of money"),
+        ("nan", "must be text, not a number or another type"),
+        ("-inf", "must be text, not a number or another type"),
+        ('"1.2500000000"', "is not an amount of money"),
+        ('"-0"', "must not be negative"),
+        ('["1"]', "must be text, not a number or another type"),
     ],
 )
 def test_bad_money_is_refused_wherever_it_stands(amount: str, problem: str) -> None:

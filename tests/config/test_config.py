@@ -5,22 +5,24 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from config.samples import ENVIRON, SMALLEST, key, parsed, problems, route, server
+from config.samples import ENVIRON, SMALLEST, key, ledger_beside, parsed, problems, route, server
 from gateway import limits
 from gateway.config import (
     Account,
     Config,
     ConfigError,
     Estimate,
-    Key,
+    LedgerTable,
     Limits,
     ModelConfig,
     RouteConfig,
     Server,
+    StaticKey,
     load,
     parse,
 )
 from gateway.core.failures import RETRYABLE_CODES
+from gateway.core.keys import Key
 from gateway.core.money import FREE, Price
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
@@ -34,8 +36,9 @@ def test_the_smallest_file_gets_every_default() -> None:
         server=Server(),
         limits=Limits(),
         estimate=Estimate(),
+        ledger=ledger_beside("."),
         accounts={"main": Account("main", None)},
-        keys=(Key("laptop", "main", "s3cret-client"),),
+        keys=(StaticKey(Key("laptop", "main"), "s3cret-client"),),
         routes={"openai": RouteConfig("openai", "https://api.openai.com/v1", FREE, "s3cret-upstream")},
         models={"gpt-5.6": ModelConfig("gpt-5.6", ("openai",), 16384)},
     )
@@ -134,7 +137,7 @@ def test_a_relative_file_starts_at_the_configurations_folder(name: str, tmp_path
 
 
 def test_a_key_may_forbid_replay() -> None:
-    assert parsed(key('secret = { env = "GATEWAY_KEY" }\nreplay = "never"')).keys[0].replay_never
+    assert parsed(key('secret = { env = "GATEWAY_KEY" }\nreplay = "never"')).keys[0].key.replay_never
 
 
 def test_the_connection_limit_may_be_shortened() -> None:
@@ -181,7 +184,7 @@ def test_a_file_is_loaded_by_its_path(tmp_path: Path) -> None:
     path = tmp_path / "gateway.toml"
     path.write_bytes(b"\xef\xbb\xbf" + SMALLEST.replace("\n", "\r\n").encode())
 
-    assert load(path, ENVIRON) == parsed(SMALLEST)
+    assert load(path, ENVIRON) == parsed(SMALLEST, tmp_path)
 
 
 def test_a_problem_names_the_path_of_its_file(tmp_path: Path) -> None:
@@ -230,7 +233,7 @@ def test_the_example_loads_with_the_two_variables_it_asks_for() -> None:
 
 def test_the_example_shows_defaults_where_it_says_so() -> None:
     text = (DEPLOY / "gateway.example.toml").read_text()
-    settings = (Server.model_fields, Limits.model_fields, Estimate.model_fields)
+    settings = (Server.model_fields, Limits.model_fields, Estimate.model_fields, LedgerTable.model_fields)
     shown = re.findall(r"^(?:# )?([a-z_]+ = [^#\n]+)", text.split("# --- who may")[0], re.MULTILINE)
 
     assert {line.split(" = ")[0] for line in shown} == {name for fields in settings for name in fields}
@@ -260,8 +263,9 @@ def test_the_demo_needs_nothing_from_outside() -> None:
         server=Server(absent_store="false", allow_inline_secrets=True, log_format="console"),
         limits=Limits(hold_bytes_max=limits.HOLD_BYTES_MAX),
         estimate=Estimate(),
+        ledger=ledger_beside(DEPLOY, store="memory"),
         accounts={"demo": Account("demo", None)},
-        keys=(Key("demo", "demo", "demo-key"),),
+        keys=(StaticKey(Key("demo", "demo"), "demo-key"),),
         routes={"first": first, "second": second},
         models={
             "gpt-demo": ModelConfig("gpt-demo", ("first", "second"), 16384),

@@ -9,8 +9,9 @@ import pytest
 import trio
 from quart_trio import QuartTrio
 
-from gateway.config import Key
+from gateway.core.accounts import SpendLimit
 from gateway.core.failures import Refusal
+from gateway.core.keys import Key
 from gateway.core.money import Result
 from gateway.downstream.auth import Keys
 from gateway.downstream.connections import WebSocketConnection
@@ -18,7 +19,7 @@ from gateway.downstream.websocket import WebSocketDoor, WebSocketSettings
 from gateway.ledger.memory import MemoryLedger
 from gateway.ports import LedgerUnavailable
 from gateway.upstream.scripted import Reply
-from support.driver import DEMO_KEY, Client, connect
+from support.driver import Client, connect
 from support.gateways import World, create_frame, world
 from support.virtual import in_every_order
 from support.voices import ANSWERED, A, B
@@ -31,9 +32,10 @@ class RevocableKeys(Keys):
     """One key, which may be taken back or given another account."""
 
     def __init__(self) -> None:
-        self.key: Key | None = Key("laptop", "main", DEMO_KEY, replay_never=False)
+        super().__init__([])
+        self.key: Key | None = Key("laptop", "main")
 
-    def admit(self, authorization: str | None) -> Key:
+    async def admit(self, authorization: str | None) -> Key:
         """The key, while it is there."""
         if self.key is None:
             raise Refusal("invalid_api_key", "the key was revoked")
@@ -45,11 +47,11 @@ class FlakyLedger(MemoryLedger):
 
     is_away = False
 
-    async def reserve(self, turn_id: str, account: str, nanodollars: int) -> Result:
+    async def reserve(self, turn_id: str, account: str, nanodollars: int, limits: Sequence[SpendLimit] = ()) -> Result:
         """No new turn while it is."""
         if self.is_away:
             raise LedgerUnavailable
-        return await super().reserve(turn_id, account, nanodollars)
+        return await super().reserve(turn_id, account, nanodollars, limits)
 
 
 def door_with(w: World, keys: Keys) -> QuartTrio:
@@ -94,7 +96,7 @@ async def test_a_key_s_rules_are_those_of_the_moment() -> None:
     async with connect(door_with(w, keys), "websocket") as client:
         client.send_text(create_frame())
         await until(client, ANSWERED)
-        keys.key = Key("laptop", "main", DEMO_KEY, replay_never=True)
+        keys.key = Key("laptop", "main", replay_never=True)
         client.send_text(create_frame())
         await until(client, [*ANSWERED, "error some_code"])
         client.leave()

@@ -15,6 +15,7 @@ FLOORS = "Nothing imports upward and siblings do not see each other"
 DOORS = "The two doors do not know each other"
 DECISION = "The doors decide nothing"
 PURITY = "The core is pure"
+DATABASE = "Only the store speaks to a database"
 ROOT = "Only the composition root names concrete stores and dialects"
 
 VIOLATIONS = [
@@ -26,6 +27,10 @@ VIOLATIONS = [
     (FLOORS, "gateway.turn", "import gateway.server"),
     (FLOORS, "gateway.turn", "import gateway.upstream"),
     (FLOORS, "gateway.records", "import gateway.ledger"),
+    (FLOORS, "gateway.keys", "import gateway.ledger"),
+    (FLOORS, "gateway.store", "import gateway.keys"),
+    (FLOORS, "gateway.store", "import gateway.ledger"),
+    (FLOORS, "gateway.config", "import gateway.store"),
     (FLOORS, "gateway.server", "import gateway.downstream"),
     (FLOORS, "gateway.downstream", "import gateway.app"),
     (FLOORS, "gateway.app", "import gateway.cli"),
@@ -39,8 +44,17 @@ VIOLATIONS = [
     (PURITY, "gateway.core", "from os import environ"),
     (PURITY, "gateway.limits", "import datetime"),
     (PURITY, "gateway.core", "import prometheus_client"),
+    (PURITY, "gateway.core", "import psycopg"),
+    (DATABASE, "gateway.ledger", "import sqlite3"),
+    (DATABASE, "gateway.records", "import psycopg"),
+    (DATABASE, "gateway.cli", "import sqlalchemy"),
+    (DATABASE, "gateway.turn", "import alembic"),
     (ROOT, "gateway.server", "import gateway.ledger.memory"),
+    (ROOT, "gateway.ledger", "import gateway.store.sqlite"),
+    (ROOT, "gateway.store.commit", "import gateway.store.postgres"),
+    (ROOT, "gateway.server", "import gateway.ledger.durable"),
     (ROOT, "gateway.server", "import gateway.records.memory"),
+    (ROOT, "gateway.downstream", "import gateway.keys.memory"),
     (ROOT, "gateway.downstream", "import gateway.upstream.sse"),
     (ROOT, "gateway.downstream", "import gateway.metrics"),
     (ROOT, "gateway.server", "import gateway.metrics"),

@@ -30,6 +30,8 @@ TASKS_START_IN = {
     "gateway/upstream/scripted.py": "the shipped fake's script runs beside its reader",
     "gateway/cli": "commands that serve or watch",
     "gateway/app.py": "the services that live as long as the process",
+    "gateway/stores.py": "the writer and what works beside it, as long as the process",
+    "gateway/ledger/leases.py": "many leases in one batch of the writer's, awaited together",
 }
 """Where a nursery may be opened or a task started, and which."""
 
@@ -39,6 +41,10 @@ CATCHES_EVERYTHING = {
     "gateway/turn/books.py": "a store's failure, whatever it is, is met by asking again; nothing stays reserved",
     "gateway/server/hardened/connection.py": "the connection's edge: whatever a peer provokes ends its connection only",
     "gateway/downstream/websocket.py": "the connection's edge: a bug of ours closes one connection, with its code",
+    "gateway/ledger/leases.py": "the task's edge: a lease that cannot be kept or ended is left to the next look",
+    "gateway/store/commit.py": "the operation's edge: what one runs into is its own answer, and keeps no other",
+    "gateway/store/writer.py": "the writer's edge: a bug in a batch is a store that is away; nothing is lost",
+    "gateway/store/retention.py": "the task's edge: what cannot be taken away today must not end the serving",
 }
 """Where `except Exception` may stand, and what it is the edge of."""
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import trio
 from hypothesis import strategies as st
 
+from gateway.core.accounts import RESERVED, REVENUE, Entry, Kind
 from gateway.core.money import Flag, Resolution, Result
 from gateway.ports import Ledger
 
@@ -21,6 +23,16 @@ class Line:
     turn_id: str | None
     nanodollars: int
     flags: tuple[Flag, ...] = ()
+    actor: str | None = field(default=None, compare=False)
+    reason: str | None = field(default=None, compare=False)
+
+
+def lines_of(entries: Iterable[Entry]) -> list[Line]:
+    """Entries as the contract reads them."""
+    return [
+        Line(each.kind.value, each.account, each.turn_id, each.nanodollars, each.flags, each.actor, each.reason)
+        for each in entries
+    ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,8 +154,24 @@ def assert_balanced(books: Books, model: Model) -> None:
         assert stands == Account(model.balances[name], model.open_of(name))
         assert stands == account_in(books, name)
         assert limit is None or stands.open_reservations <= stands.balance + model.excess[name]
+    assert_double_entry(books)
     house = [line.nanodollars for line in books.entries if line.account == books.house]
     assert house == list(model.house.values())
+
+
+def assert_double_entry(books: Books) -> None:
+    """B8: over all ledger accounts the entries sum to zero, and alone say what each client has and has set aside."""
+    holds: Counter[str] = Counter()
+    for line in books.entries:
+        source, target = Entry(Kind(line.kind), line.account, line.turn_id, line.nanodollars).moved
+        holds[source] -= line.nanodollars
+        holds[target] += line.nanodollars
+    assert sum(holds.values()) == 0
+    for name, stands in books.accounts.items():
+        assert holds[name] == stands.balance - stands.open_reservations
+    assert holds[RESERVED] == sum(stands.open_reservations for stands in books.accounts.values())
+    charged = sum(line.nanodollars for line in books.entries if line.kind in ("settled", "late"))
+    assert holds[REVENUE] == charged
 
 
 def account_in(books: Books, account: str) -> Account:

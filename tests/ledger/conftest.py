@@ -2,4 +2,4 @@
 
 import pytest
 
-pytest.register_assert_rewrite("ledger.contract", "ledger.books")
+pytest.register_assert_rewrite("ledger.contract", "ledger.by_hand", "ledger.leases", "ledger.books")

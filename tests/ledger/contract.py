@@ -1,26 +1,24 @@
 """What every ledger promises (ports.Ledger, B): a subclass in the adapter's own test file opens it, and all of it runs.
 
 The adapter says how an empty ledger is opened with balances and how its books are read back; nothing else of it is
-known here.
+known here. What only people and sweepers ask is in by_hand.py and leases.py.
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Sequence
 
 import pytest
+import trio
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gateway.core.accounts import SpendLimit
 from gateway.core.money import Flag, Resolution, Result
-from gateway.ports import Ledger
 from ledger.books import (
     BALANCES,
     OPERATIONS,
     Account,
-    Books,
     Line,
     Model,
     Operation,
@@ -28,24 +26,15 @@ from ledger.books import (
     assert_balanced,
     at_once,
 )
-from support.virtual import virtual_run
+from ledger.by_hand import ByHandContract
+from ledger.leases import LeasesContract
 
 OVERDRAWN = (Flag.OVERDRAWN,)
 VOID = Resolution(None)
 
 
-class LedgerContract(ABC):
-    """Inherit as `Test...` and say how the adapter is opened and read."""
-
-    pytestmark = pytest.mark.trio(run=virtual_run)
-
-    @abstractmethod
-    def opened(self, balances: Mapping[str, int | None]) -> AbstractAsyncContextManager[Ledger]:
-        """An empty ledger with these accounts; None is an unlimited balance."""
-
-    @abstractmethod
-    async def books_of(self, ledger: Ledger) -> Books:
-        """What stands in its books."""
+class LedgerContract(ByHandContract, LeasesContract):
+    """Inherit as `Test...` and say how the adapter is opened and read (LedgerAdapter)."""
 
     # --- one reservation (B1) -----------------------------------------------------------------------------------
 
@@ -244,6 +233,64 @@ class LedgerContract(ABC):
             await ledger.resolve("turn", Resolution(5))
 
             assert (await self.books_of(ledger)).entries[-1].flags == ()
+
+    async def test_a_turn_on_an_account_that_does_not_exist_sets_nothing_aside(self) -> None:
+        """B6."""
+        async with self.opened({"main": 100}) as ledger:
+            before = await self.books_of(ledger)
+
+            assert await ledger.reserve("turn", "nobody", 1) is Result.ACCOUNT_NOT_FOUND
+            assert await ledger.resolve("turn", Resolution(1)) is Result.NOT_FOUND
+            assert await self.books_of(ledger) == before
+
+    # --- what a key may spend (B6) --------------------------------------------------------------------------------
+
+    async def test_what_is_open_and_what_is_spent_count_against_a_limit(self) -> None:
+        """B6: a limit is kept whatever the order in which turns end."""
+        day = SpendLimit("key:2026-11-30", 100)
+        async with self.opened({"main": 1000}) as ledger:
+            assert await ledger.reserve("first", "main", 60, [day]) is Result.CREATED
+            assert await ledger.reserve("second", "main", 41, [day]) is Result.SPEND_LIMIT_REACHED
+            assert await ledger.reserve("third", "main", 40, [day]) is Result.CREATED
+
+            await ledger.resolve("first", Resolution(10))
+            await ledger.resolve("third", VOID)
+            assert await ledger.reserve("fourth", "main", 91, [day]) is Result.SPEND_LIMIT_REACHED
+            assert await ledger.reserve("fifth", "main", 90, [day]) is Result.CREATED
+
+    async def test_a_turn_that_a_limit_refused_leaves_no_trace(self) -> None:
+        """B6: in no window of several, and not on the account."""
+        day, month = SpendLimit("day", 100), SpendLimit("month", 50)
+        async with self.opened({"main": 1000}) as ledger:
+            before = await self.books_of(ledger)
+
+            assert await ledger.reserve("turn", "main", 60, [day, month]) is Result.SPEND_LIMIT_REACHED
+            assert await self.books_of(ledger) == before
+            assert await ledger.reserve("turn", "main", 100, [day]) is Result.CREATED
+
+    async def test_windows_do_not_know_each_other(self) -> None:
+        """B6: a new day begins empty."""
+        async with self.opened({"main": 1000}) as ledger:
+            for window in ("monday", "tuesday"):
+                assert await ledger.reserve(window, "main", 80, [SpendLimit(window, 100)]) is Result.CREATED
+                assert await ledger.reserve(f"{window} 2", "main", 80, [SpendLimit(window, 100)]) is (
+                    Result.SPEND_LIMIT_REACHED
+                )
+
+    async def test_turns_at_once_share_one_limit(self) -> None:
+        """B6: no two of them see the same rest."""
+        async with self.opened({"main": None}) as ledger:
+            results: list[Result] = []
+
+            async def reserve(turn_id: str) -> None:
+                results.append(await ledger.reserve(turn_id, "main", 30, [SpendLimit("day", 100)]))
+
+            async with trio.open_nursery() as nursery:
+                for number in range(12):
+                    nursery.start_soon(reserve, f"turn-{number}")
+
+            assert results.count(Result.CREATED) == 3
+            assert results.count(Result.SPEND_LIMIT_REACHED) == 9
 
     # --- the house (B2) -------------------------------------------------------------------------------------------
 

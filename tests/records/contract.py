@@ -1,4 +1,8 @@
-"""What every record store promises (ports.Records, L1, L2, T10): a subclass in the adapter's own test file opens it."""
+"""What every record store promises (ports.Records, L1, L2, T10, O1): a subclass in an adapter's own test file opens it.
+
+Compared is what a store has to keep. Of times that is how long things took: the monotonic clock means nothing to
+another process. Of a failure it is the code and the kind, of a verdict its reason: their texts are the program's.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
+from hashlib import sha256
 
 import pytest
 import trio
@@ -14,8 +19,38 @@ from gateway.core.failures import FailureKind, gateway_failure
 from gateway.core.messages import AttemptReport, Door
 from gateway.core.money import Flag, Usage
 from gateway.core.replay import REPLAY
-from gateway.ports import AttemptClosing, Records, TurnClosing, TurnOpening
+from gateway.ports import AttemptClosing, Origin, Records, TurnClosing, TurnOpening
 from support.virtual import virtual_run
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptEnd:
+    """What is kept of an attempt's end."""
+
+    outcome: str
+    reason: str | None
+    is_replayed: bool
+    seconds: float
+    first_event_seconds: float | None
+    first_output_seconds: float | None
+    response_id: str | None
+    usage: Usage | None
+    dropped_events: int
+    upstream_request_id: str | None
+    house_nanodollars: int
+
+
+@dataclass(frozen=True, slots=True)
+class TurnEnd:
+    """What is kept of a turn's end; the failure by code and kind."""
+
+    outcome: str
+    routes: tuple[str, ...]
+    seconds: float
+    nanodollars: int | None
+    flags: tuple[Flag, ...]
+    failure: tuple[str, str] | None
+    response_id: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +58,7 @@ class AttemptSeen:
     """One attempt as the store has it."""
 
     route: str
-    closing: AttemptClosing | None = None
+    end: AttemptEnd | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,12 +67,45 @@ class TurnSeen:
 
     opening: TurnOpening
     attempts: Sequence[AttemptSeen] = field(default=())
-    closing: TurnClosing | None = None
+    end: TurnEnd | None = None
+
+
+def attempt_end(closing: AttemptClosing) -> AttemptEnd:
+    """What a store has to keep of it."""
+    report = closing.report
+    event, output = report.first_event_at, report.first_output_at
+    return AttemptEnd(
+        outcome=report.outcome,
+        reason=None if report.verdict is None else report.verdict.reason.value,
+        is_replayed=report.verdict is not None and report.verdict.replay,
+        seconds=report.ended_at - report.started_at,
+        first_event_seconds=None if event is None else event - report.started_at,
+        first_output_seconds=None if output is None else output - report.started_at,
+        response_id=report.response_id,
+        usage=report.usage,
+        dropped_events=report.dropped_events,
+        upstream_request_id=closing.upstream_request_id,
+        house_nanodollars=closing.house_nanodollars,
+    )
+
+
+def turn_end(closing: TurnClosing) -> TurnEnd:
+    """What a store has to keep of it."""
+    failure = closing.failure
+    return TurnEnd(
+        outcome=closing.outcome,
+        routes=closing.routes,
+        seconds=closing.seconds,
+        nanodollars=closing.nanodollars,
+        flags=closing.flags,
+        failure=None if failure is None else (failure.code, failure.kind.value),
+        response_id=closing.response_id,
+    )
 
 
 def opening(turn_id: str = "turn") -> TurnOpening:
     """A turn that begins."""
-    return TurnOpening(turn_id, "main", "gpt-test", Door.HTTP, 1000, 1_790_000_000.0, client_retry_count="1")
+    return TurnOpening(turn_id, "main", "gpt-test", Door.HTTP, 1000, 1_790_000_000.0, "1", "203.0.113.9", "key")
 
 
 def attempt_closing(turn_id: str = "turn", attempt: int = 1, outcome: str = "completed") -> AttemptClosing:
@@ -70,14 +138,18 @@ def turn_closing(turn_id: str = "turn", outcome: str = "completed") -> TurnClosi
     )
 
 
+NOISE = "resp_" + "".join(sha256(bytes([number])).hexdigest() for number in range(100))
+"""Longer than what an index takes, and nothing that compresses."""
+
+
 class RecordsContract(ABC):
     """Inherit as `Test...` and say how the adapter is opened and read."""
 
     pytestmark = pytest.mark.trio(run=virtual_run)
 
     @abstractmethod
-    def opened(self, turns_kept_max: int = 100) -> AbstractAsyncContextManager[Records]:
-        """An empty store that keeps this many turns."""
+    def opened(self) -> AbstractAsyncContextManager[Records]:
+        """An empty store."""
 
     @abstractmethod
     async def turns_of(self, records: Records) -> Mapping[str, TurnSeen]:
@@ -101,7 +173,9 @@ class RecordsContract(ABC):
             await records.close_turn(turn_closing())
 
             (seen,) = (await self.turns_of(records)).values()
-            assert seen == TurnSeen(opening(), (AttemptSeen("a", attempt_closing()),), turn_closing())
+            assert seen == TurnSeen(
+                opening(), (AttemptSeen("a", attempt_end(attempt_closing())),), turn_end(turn_closing())
+            )
 
     async def test_a_replayed_turn_shows_its_failed_attempt_too(self) -> None:
         """L1."""
@@ -112,7 +186,7 @@ class RecordsContract(ABC):
                 await records.close_attempt(attempt_closing(attempt=number, outcome=outcome))
 
             (seen,) = (await self.turns_of(records)).values()
-            assert [(a.route, a.closing and a.closing.report.outcome) for a in seen.attempts] == [
+            assert [(a.route, a.end and a.end.outcome) for a in seen.attempts] == [
                 ("a", "server_error"),
                 ("b", "completed"),
             ]
@@ -127,7 +201,7 @@ class RecordsContract(ABC):
             await records.close_attempt(attempt_closing(attempt=1, outcome="server_error"))
 
             (seen,) = (await self.turns_of(records)).values()
-            assert [a.closing and a.closing.report.outcome for a in seen.attempts] == ["server_error", "completed"]
+            assert [a.end and a.end.outcome for a in seen.attempts] == ["server_error", "completed"]
 
     async def test_the_first_closing_stays(self) -> None:
         """T10: what ended it first ended it."""
@@ -139,18 +213,9 @@ class RecordsContract(ABC):
                 await records.close_turn(turn_closing(outcome=outcome))
 
             (seen,) = (await self.turns_of(records)).values()
-            assert seen == TurnSeen(opening(), (AttemptSeen("a", attempt_closing()),), turn_closing())
-
-    @pytest.mark.parametrize("attempt", [0, 1, 3])
-    async def test_attempts_are_opened_in_their_order(self, attempt: int) -> None:
-        """L1: a record with a hole in it would lie."""
-        async with self.opened() as records:
-            await records.open_turn(opening())
-            await records.open_attempt("turn", 1, "a")
-
-            with pytest.raises(ValueError, match="attempt"):
-                await records.open_attempt("turn", attempt, "b")
-            assert (await self.turns_of(records))["turn"].attempts == (AttemptSeen("a"),)
+            assert seen == TurnSeen(
+                opening(), (AttemptSeen("a", attempt_end(attempt_closing())),), turn_end(turn_closing())
+            )
 
     async def test_turns_at_once_do_not_mix(self) -> None:
         """L1."""
@@ -169,59 +234,60 @@ class RecordsContract(ABC):
 
             assert await self.turns_of(records) == {
                 name: TurnSeen(
-                    opening(name), (AttemptSeen(f"route of {name}", attempt_closing(name)),), turn_closing(name)
+                    opening(name),
+                    (AttemptSeen(f"route of {name}", attempt_end(attempt_closing(name))),),
+                    turn_end(turn_closing(name)),
                 )
                 for name in names
             }
 
-    # --- retention ------------------------------------------------------------------------------------------------
-
-    async def test_beyond_the_bound_the_oldest_ended_turns_are_forgotten(self) -> None:
-        """A process that runs for weeks must not grow."""
-        async with self.opened(turns_kept_max=3) as records:
-            for number in range(6):
-                await records.open_turn(opening(f"turn-{number}"))
-                await records.close_turn(turn_closing(f"turn-{number}"))
-
-            assert list(await self.turns_of(records)) == ["turn-3", "turn-4", "turn-5"]
-
-    async def test_a_running_turn_is_never_forgotten(self) -> None:
-        """T10: its closing must find it."""
-        async with self.opened(turns_kept_max=2) as records:
-            await records.open_turn(opening("running"))
-            await records.open_attempt("running", 1, "a")
-            for number in range(4):
-                await records.open_turn(opening(f"turn-{number}"))
-                await records.close_turn(turn_closing(f"turn-{number}"))
-            await records.close_attempt(attempt_closing("running"))
-            await records.close_turn(turn_closing("running"))
-
-            turns = await self.turns_of(records)
-            assert list(turns) == ["running", "turn-3"]
-            assert turns["running"].closing == turn_closing("running")
-
-    async def test_running_turns_beyond_the_bound_are_kept_until_they_end(self) -> None:
-        """T10."""
-        async with self.opened(turns_kept_max=1) as records:
-            for number in range(3):
-                await records.open_turn(opening(f"turn-{number}"))
-            assert len(await self.turns_of(records)) == 3
-
-            for number in range(3):
-                await records.close_turn(turn_closing(f"turn-{number}"))
-            await records.open_turn(opening("last"))
-            assert list(await self.turns_of(records)) == ["last"]
-
-    async def test_a_turn_is_kept_until_its_discarded_attempt_is_closed_too(self) -> None:
-        """T10: the end of a discarded attempt is written beside the turn, and may come last."""
-        async with self.opened(turns_kept_max=1) as records:
-            await records.open_turn(opening("turn"))
+    async def test_what_was_not_known_is_not_known_afterwards(self) -> None:
+        """L1: no usage is not zero tokens, and a turn that cost nothing is not one that was voided."""
+        report = AttemptReport(outcome="client_left", started_at=1.0, ended_at=1.5)
+        bare = TurnClosing("turn", "client_left", (), 0.5, None, ())
+        async with self.opened() as records:
+            await records.open_turn(TurnOpening("turn", "main", "gpt-test", Door.WEBSOCKET, 0, 1_790_000_000.0))
             await records.open_attempt("turn", 1, "a")
-            await records.close_turn(turn_closing("turn"))
-            await records.open_turn(opening("next"))
+            await records.close_attempt(AttemptClosing("turn", 1, report))
+            await records.close_turn(bare)
 
-            await records.close_attempt(attempt_closing("turn"))
-            assert (await self.turns_of(records))["turn"].attempts == (AttemptSeen("a", attempt_closing("turn")),)
+            (seen,) = (await self.turns_of(records)).values()
+            assert seen.attempts == (AttemptSeen("a", attempt_end(AttemptClosing("turn", 1, report))),)
+            assert seen.end == turn_end(bare)
+            assert seen.opening.door is Door.WEBSOCKET
 
-            await records.open_turn(opening("last"))
-            assert list(await self.turns_of(records)) == ["next", "last"]
+    # --- origins (O1) ---------------------------------------------------------------------------------------------
+
+    async def test_a_response_is_found_where_it_was_made(self) -> None:
+        """O1."""
+        async with self.opened() as records:
+            await records.learn_origin(Origin("main", "resp_1", "a"))
+
+            assert await records.origin("main", "resp_1") == "a"
+            assert await records.origin("main", "resp_2") is None
+
+    async def test_another_account_s_response_is_not_known(self) -> None:
+        """O1, bug case 48: an id is found by the account that made it; another may have one of the same name."""
+        async with self.opened() as records:
+            await records.learn_origin(Origin("main", "resp_1", "a"))
+            assert await records.origin("other", "resp_1") is None
+
+            await records.learn_origin(Origin("other", "resp_1", "b"))
+            assert (await records.origin("main", "resp_1"), await records.origin("other", "resp_1")) == ("a", "b")
+
+    async def test_the_route_that_was_learned_first_stays(self) -> None:
+        """O1."""
+        async with self.opened() as records:
+            for route in ("a", "b", "a"):
+                await records.learn_origin(Origin("main", "resp_1", route))
+
+            assert await records.origin("main", "resp_1") == "a"
+
+    @pytest.mark.parametrize("text", ["resp_\0", "resp_\ud800", "resp_é", NOISE, "'; drop table origin; --", ""])
+    async def test_an_id_is_any_text(self, text: str) -> None:
+        """O1: what an upstream names a response may be in no database's alphabet, and breaks nothing."""
+        async with self.opened() as records:
+            await records.learn_origin(Origin("main", text, "a"))
+
+            assert await records.origin("main", text) == "a"
+            assert await records.origin("main", "resp_other") is None

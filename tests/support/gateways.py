@@ -8,7 +8,8 @@ assert seen(w, client) == Seen(...)                 all columns of the transcrip
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+import time
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -20,12 +21,15 @@ import trio
 
 from gateway.app import Gateway, Parts
 from gateway.config import Config, parse
+from gateway.core.accounts import Entry
 from gateway.core.money import Reserved
 from gateway.core.rules import TurnRules
 from gateway.downstream.aside import RunAside, at_once
-from gateway.ledger.memory import Entry, MemoryLedger
-from gateway.ports import AttemptClosing
+from gateway.keys.memory import MemoryKeys
+from gateway.ledger.memory import MemoryLedger
+from gateway.ports import AttemptClosing, KeyBook
 from gateway.records.memory import MemoryRecords, TurnRecord
+from gateway.stores import Stores
 from gateway.turn.house import StandingHouse
 from gateway.upstream.scripted import Call, Reply, Script, ScriptedTransport
 from support.driver import AUTHORIZED, DEMO_KEY, Client, Headers, connect
@@ -243,6 +247,8 @@ def world(
     house: StandingHouse | None = None,
     transports: Mapping[str, httpx2.AsyncBaseTransport] | None = None,
     run_aside: RunAside = at_once,
+    keys: KeyBook | None = None,
+    wall_clock: Callable[[], float] = time.time,
 ) -> World:
     """A gateway whose model has one or two routes, `a` and `b`. The strings are extra lines of the configuration;
     stores, house and networks can be replaced by others that keep their contracts."""
@@ -265,11 +271,11 @@ def world(
     house = house or StandingHouse()
     parts = Parts(
         transports={**networks, **(transports or {})},
-        ledger=money,
-        records=records,
+        stores=Stores(money, records, keys=keys or MemoryKeys()),
         house=house,
         new_request_id=_numbered(),
         run_aside=run_aside,
+        wall_clock=wall_clock,
     )
     gateway = Gateway(config, parts if rules is None else replace(parts, rules=rules))
     return World(gateway, scripts, money, records, house)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import trio
 
+from gateway.core.accounts import SpendLimit
 from gateway.core.money import Resolution, Result
 from gateway.ledger.memory import MemoryLedger
 from gateway.ports import AttemptClosing, LedgerUnavailable, TurnClosing, TurnOpening
@@ -85,7 +87,7 @@ class FailingRecords(MemoryRecords):
 class LedgerAway(MemoryLedger):
     """A ledger that cannot be reached for reservations."""
 
-    async def reserve(self, turn_id: str, account: str, nanodollars: int) -> Result:
+    async def reserve(self, turn_id: str, account: str, nanodollars: int, limits: Sequence[SpendLimit] = ()) -> Result:
         """Raises LedgerUnavailable."""
         raise LedgerUnavailable
 
@@ -95,12 +97,12 @@ class BrokenLedger(MemoryLedger):
 
     has_failed = False
 
-    async def reserve(self, turn_id: str, account: str, nanodollars: int) -> Result:
+    async def reserve(self, turn_id: str, account: str, nanodollars: int, limits: Sequence[SpendLimit] = ()) -> Result:
         """The first time raises what nobody expects."""
         if not self.has_failed:
             self.has_failed = True
             raise ValueError("a bug of the ledger")
-        return await super().reserve(turn_id, account, nanodollars)
+        return await super().reserve(turn_id, account, nanodollars, limits)
 
 
 class FlakyLedger(MemoryLedger):
@@ -141,9 +143,9 @@ class ForgetfulLedger(MemoryLedger):
 class HangingLedger(MemoryLedger):
     """A ledger that notes a reservation and never says so."""
 
-    async def reserve(self, turn_id: str, account: str, nanodollars: int) -> Result:
+    async def reserve(self, turn_id: str, account: str, nanodollars: int, limits: Sequence[SpendLimit] = ()) -> Result:
         """Hangs."""
-        await super().reserve(turn_id, account, nanodollars)
+        await super().reserve(turn_id, account, nanodollars, limits)
         await trio.sleep_forever()
 
 
@@ -152,9 +154,9 @@ class SlowLedger(MemoryLedger):
 
     SECONDS = 3.0
 
-    async def reserve(self, turn_id: str, account: str, nanodollars: int) -> Result:
+    async def reserve(self, turn_id: str, account: str, nanodollars: int, limits: Sequence[SpendLimit] = ()) -> Result:
         """Takes its time."""
-        return await self._slowly(super().reserve(turn_id, account, nanodollars))
+        return await self._slowly(super().reserve(turn_id, account, nanodollars, limits))
 
     async def resolve(self, turn_id: str, resolution: Resolution) -> Result:
         """Takes its time."""

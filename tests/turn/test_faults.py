@@ -198,7 +198,7 @@ async def test_records_that_take_too_long_keep_an_attempt_from_being_sent(door: 
     """L2, T10: bounded; the client is told then, and what may have been noted is closed."""
     w = world(A.answer(), B.answer(), records=SlowRecords(open_attempt=1000.0))
     client = await play(w, door)
-    assert (client.times, w.called, w.money) == ([(5.0, "error internal_error")], [], ["voided"])
+    assert (client.times, w.called, w.money) == ([(5.0, "error ledger_unavailable")], [], ["voided"])
 
 
 @pytest.mark.parametrize("slow", [{"records": {"open_turn": 1000.0}}, {"ledger": HangingLedger}], ids=list)

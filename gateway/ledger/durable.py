@@ -1,0 +1,62 @@
+"""A ledger that lasts: its operations go through the store's writer (ports.Ledger)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import cast
+
+import structlog
+
+from gateway import limits
+from gateway.core.accounts import SpendLimit
+from gateway.core.ledger import BookHouse, Reserve, Resolve
+from gateway.core.money import Resolution, Result
+from gateway.ports import LedgerUnavailable
+from gateway.store.commit import Answer, Work
+from gateway.store.database import StoreAway
+from gateway.store.writer import Writer
+
+logger = structlog.get_logger("gateway.ledger")
+
+
+class DurableLedger:
+    """Accounts and reservations in a database. `live` are the turns whose leases are renewed (leases.py)."""
+
+    def __init__(self, writer: Writer, lease_seconds: float = limits.LEASE_SECONDS) -> None:
+        self._writer = writer
+        self._lease_seconds = lease_seconds
+        self.live: set[str] = set()
+        self.late_settlements = 0
+        """Settlements that came after their lease had ended: the house bore them (B7)."""
+        writer.on_answer = self._note
+
+    def __repr__(self) -> str:
+        return f"<DurableLedger, {len(self.live)} turns live>"
+
+    async def reserve(self, turn_id: str, account: str, nanodollars: int, limits: Sequence[SpendLimit] = ()) -> Result:
+        """Set money aside (ports.Ledger)."""
+        reserve = Reserve(turn_id, account, nanodollars, tuple(limits), self._lease_seconds)
+        try:
+            result = cast("Result", await self._writer.ask(reserve))
+        except StoreAway as error:
+            if error.was_tried:  # it may be set aside all the same
+                self._writer.insist_later(Resolve(turn_id, Resolution(None)))
+            raise LedgerUnavailable(str(error)) from error
+        if result in (Result.CREATED, Result.EXISTS):
+            self.live.add(turn_id)
+        return result
+
+    async def resolve(self, turn_id: str, resolution: Resolution) -> Result:
+        """Settle or void, once (ports.Ledger). The writer has it from here on: no lease needs to be kept for it."""
+        self.live.discard(turn_id)
+        return cast("Result", await self._writer.insist(Resolve(turn_id, resolution)))
+
+    async def book_house(self, turn_id: str, attempt: int, nanodollars: int) -> Result:
+        """The house pays (ports.Ledger)."""
+        return cast("Result", await self._writer.insist(BookHouse(turn_id, attempt, nanodollars)))
+
+    def _note(self, work: Work, answer: Answer) -> None:
+        """B7 alarms, also where the turn has long given up waiting for the store."""
+        if answer is Result.BORNE_BY_HOUSE and isinstance(work, Resolve):
+            self.late_settlements += 1
+            logger.error("settled_after_lease", turn_id=work.turn_id, nanodollars=work.resolution.nanodollars)

@@ -1,0 +1,85 @@
+"""The statements of the records (L, O1), by name. Each is idempotent: taken again, it changes nothing.
+
+A turn or an attempt that the sweeper closed, for its process seemed gone, is closed again by a process that was not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+LEASE_ENDED: Final = "lease_ended"
+"""The outcome of a turn or an attempt whose process is gone (B7, L2)."""
+
+
+@dataclass(frozen=True, slots=True)
+class RecordWrite:
+    """One statement of STATEMENTS with its parameters: plain values, so that it can be spooled as it is."""
+
+    name: str
+    params: Mapping[str, Any]
+
+
+ORIGIN_ID_CHARACTERS_MAX: Final = 512
+"""More of a response's id is not told apart: an index of PostgreSQL takes 2,704 bytes, and no upstream's is so long."""
+
+
+def storable(params: Mapping[str, Any]) -> dict[str, Any]:
+    """The same, with text as every database takes it: what an upstream or a client named may hold characters that are
+    in no text, and must not make the record fail."""
+    return {name: _clean(value) if isinstance(value, str) else value for name, value in params.items()}
+
+
+def _clean(text: str) -> str:
+    return text.replace("\0", "\ufffd").encode("utf-8", "replace").decode("utf-8")
+
+
+def origin_key(response_id: str) -> str:
+    """A response's id as the table of origins has it."""
+    return _clean(response_id)[:ORIGIN_ID_CHARACTERS_MAX]
+
+
+STATEMENTS: Final[dict[str, str]] = {
+    # in the order in which a batch runs them: what opens before what closes
+    "open_turn": """
+        insert into turn (turn_id, account, key, model, door, reserved_nanodollars, opened_at,
+                          client_retry_count, client_address)
+        values (:turn_id, :account, :key, :model, :door, :reserved_nanodollars, :opened_at,
+                :client_retry_count, :client_address)
+        on conflict (turn_id) do nothing""",
+    "open_attempt": """
+        insert into attempt (turn_id, number, route, opened_at)
+        values (:turn_id, :number, :route, :now) on conflict (turn_id, number) do nothing""",
+    "close_attempt": f"""
+        update attempt set outcome = :outcome, reason = :reason, is_replayed = :is_replayed, seconds = :seconds,
+            first_event_seconds = :first_event_seconds, first_output_seconds = :first_output_seconds,
+            response_id = :response_id, input_tokens = :input_tokens, cached_tokens = :cached_tokens,
+            output_tokens = :output_tokens, reasoning_tokens = :reasoning_tokens, dropped_events = :dropped_events,
+            upstream_request_id = :upstream_request_id, house_nanodollars = :house_nanodollars
+        where turn_id = :turn_id and number = :number and (outcome is null or outcome = '{LEASE_ENDED}')""",
+    "close_turn": f"""
+        update turn set outcome = :outcome, ended_at = :now, seconds = :seconds, nanodollars = :nanodollars,
+            flags = :flags, routes = :routes, failure_code = :failure_code, failure_kind = :failure_kind,
+            response_id = :response_id
+        where turn_id = :turn_id and (outcome is null or outcome = '{LEASE_ENDED}')""",
+    "abandon_attempts": f"""
+        update attempt set outcome = '{LEASE_ENDED}', is_replayed = 0
+        where turn_id = :turn_id and outcome is null""",
+    "abandon_turn": f"""
+        update turn set outcome = '{LEASE_ENDED}', ended_at = :now
+        where turn_id = :turn_id and outcome is null""",
+    "learn_origin": """
+        insert into origin (account, response_id, route, learned_at)
+        values (:account, :response_id, :route, :now) on conflict (account, response_id) do nothing""",
+}
+
+ORIGIN: Final = """
+select route from origin where account = :account and response_id = :response_id and learned_at > :since
+"""
+ABANDONED: Final = """
+select reservation.turn_id from reservation
+where reservation.lease_ends_at <= :now and reservation.turn_id in
+    (select turn_id from turn where outcome is null union select turn_id from attempt where outcome is null)
+order by reservation.lease_ends_at limit :limit
+"""

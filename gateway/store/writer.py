@@ -1,0 +1,278 @@
+"""The writer: one task through which everything is written, many operations in one transaction (group commit).
+
+    ask       must be answered now: a reservation, an opening. While the store is away it fails at once.
+    insist    must not be lost: a resolution, a closing. It is kept until it is durable, however long that takes;
+              giving up the wait does not withdraw it.
+
+While the store is away, what must not be lost is also spooled on the local disk, so that no end of the process loses
+it; it is tried again every `RETRY_SECONDS`. All operations are idempotent: what was written and not known to be is
+written again and changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Final, Protocol, TypeVar
+
+import structlog
+import trio
+
+from gateway.store.commit import Answer, Work
+from gateway.store.database import StoreAway, StoreUnusable
+
+logger = structlog.get_logger("gateway.store")
+
+BATCH_OPERATIONS_MAX: Final = 256
+"""Measured: beyond it a transaction only gets longer; the first of a batch waits for the last."""
+WAITING_OPERATIONS_MAX: Final = 8192
+"""Operations that wait for the writer; one more is refused like one that finds the store away. What must not be lost is
+not counted against it: running turns bound it."""
+RETRY_SECONDS: Final = 1.0
+"""How often a store that is away is tried again: far below the interval at which leases are renewed."""
+CLOSE_SECONDS_MAX: Final = 2.0
+"""How long the end of the process waits for the last batch; what it could not write stays in the spool."""
+
+OWN_THREADS_MAX: Final = 2
+"""A batch and, while it hangs, the spool."""
+
+T = TypeVar("T")
+RunBlocking = Callable[[Callable[[], T]], Awaitable[T]]
+Commit = Callable[[Sequence[Work]], list[Answer]]
+
+
+class Spool(Protocol):
+    """Where what must not be lost lasts while the store is away. Calls block."""
+
+    def add(self, works: Sequence[Work]) -> None:
+        """On the disk when it returns. Raises OSError."""
+        ...
+
+    def clear(self) -> None:
+        """All of it is in the store. Raises OSError."""
+        ...
+
+
+class OwnThreads:
+    """Runs blocking calls beside the event loop, in threads that nothing else can take: a name server that hangs holds
+    a thread for each of its callers, and must not hold the money. With `abandons`, a cancellation does not wait for the
+    call: only the end of the process cancels the writer, and does not wait for a database that hangs. Without it the
+    call is seen to its end: a connection serves one call at a time."""
+
+    def __init__(self, *, abandons: bool = False) -> None:
+        self._abandons = abandons
+        self._limiter = trio.CapacityLimiter(OWN_THREADS_MAX)
+
+    async def __call__(self, blocking: Callable[[], T]) -> T:
+        """What the call returns."""
+        return await trio.to_thread.run_sync(blocking, abandon_on_cancel=self._abandons, limiter=self._limiter)
+
+
+@dataclass(slots=True, eq=False)
+class Waiting:
+    """An operation on its way, and whoever waits for its answer."""
+
+    work: Work
+    is_insisted: bool
+    is_spooled: bool = False
+    answer: Answer = None
+    is_answered: trio.Event = field(default_factory=trio.Event)
+
+    def resolve(self, answer: Answer) -> None:
+        """The answer is there."""
+        self.answer = answer
+        self.is_answered.set()
+
+
+class Writer:
+    """Writes to one database, through `commit`, which blocks. `run` must be running."""
+
+    def __init__(
+        self,
+        commit: Commit,
+        spool: Spool,
+        run_blocking: Callable[[Callable[[], Any]], Awaitable[Any]] | None = None,
+    ) -> None:
+        self._commit = commit
+        self._spool = spool
+        self._run_blocking = run_blocking or OwnThreads(abandons=True)
+        self._queue: deque[Waiting] = deque()
+        self._asked = 0
+        self._wake = trio.Event()
+        self._away: str | None = None
+        self._has_spooled = False
+        self._spooling = trio.Lock()
+        """What is written to the spool and what decides that it can go never overlap."""
+        self._is_writing = False
+        self._is_closing = False
+        self._is_closed = False
+        self.on_answer: Callable[[Work, Answer], None] | None = None
+        """Is told every answer of the store, also those that nobody waits for any more."""
+
+    def __repr__(self) -> str:
+        return f"<Writer, {len(self._queue)} wait" + (f", away: {self._away}>" if self._away else ">")
+
+    @property
+    def is_away(self) -> bool:
+        """Whether the last attempt to write found the store away."""
+        return self._away is not None
+
+    @property
+    def is_writing(self) -> bool:
+        """Whether a batch is under way, in a thread that has the database."""
+        return self._is_writing
+
+    @property
+    def waiting(self) -> int:
+        """Operations that are not durable yet."""
+        return len(self._queue)
+
+    async def ask(self, work: Work) -> Answer:
+        """Write now. Raises StoreAway."""
+        if self._is_closed:
+            raise StoreAway("the gateway is ending: nothing is written any more", was_tried=False)
+        if self._away is not None:
+            raise StoreAway(self._away, was_tried=False)
+        if self._asked >= WAITING_OPERATIONS_MAX:
+            raise StoreAway(f"{self._asked} operations wait for the store", was_tried=False)
+        return await self._answer(self._enqueue(work, is_insisted=False))
+
+    async def insist(self, work: Work) -> Answer:
+        """Write, whatever happens. What comes after the end is spooled, and not answered."""
+        waiting = self._enqueue(work, is_insisted=True)
+        if self._is_closed:
+            await self._spool_insisted([waiting])
+        return await self._answer(waiting)
+
+    def insist_later(self, work: Work) -> None:
+        """Write, whatever happens; nobody waits for it."""
+        self._enqueue(work, is_insisted=True)
+
+    def _enqueue(self, work: Work, *, is_insisted: bool) -> Waiting:
+        waiting = Waiting(work, is_insisted)
+        self._queue.append(waiting)
+        self._asked += not is_insisted
+        self._wake.set()
+        return waiting
+
+    async def _answer(self, waiting: Waiting) -> Answer:
+        await waiting.is_answered.wait()
+        if isinstance(waiting.answer, Exception):
+            raise waiting.answer
+        return waiting.answer
+
+    # --- the task -----------------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Write until `aclose`. A cancellation ends it too, between two batches."""
+        while not (self._is_closing and not self._queue):
+            if self._away is not None:
+                await self._pause()
+            elif not self._queue:
+                self._wake = trio.Event()
+                await self._wake.wait()
+                continue
+            await self._write_batch()
+            if self._is_closing and self._away is not None:
+                return
+
+    async def aclose(self) -> None:
+        """Write what waits; what cannot be written in time is in the spool when this returns."""
+        self._is_closing = True
+        self._wake.set()
+        with trio.CancelScope(shield=True, deadline=trio.current_time() + CLOSE_SECONDS_MAX):
+            for waiting in list(self._queue):
+                await waiting.is_answered.wait()
+        self._is_closed = True
+        with trio.CancelScope(shield=True):
+            await self._spool_insisted(list(self._queue))
+
+    async def _pause(self) -> None:
+        """Between two attempts at a store that is away."""
+        with trio.move_on_after(RETRY_SECONDS):
+            while not self._is_closing:
+                self._wake = trio.Event()
+                await self._wake.wait()
+
+    async def _write_batch(self) -> None:
+        batch = [self._queue[position] for position in range(min(len(self._queue), BATCH_OPERATIONS_MAX))]
+        try:
+            answers = await self._run_commit([waiting.work for waiting in batch])
+        except (StoreAway, StoreUnusable) as error:
+            await self._store_is_away(str(error))
+        except Exception as error:
+            logger.exception("store_failed")
+            await self._store_is_away(repr(error))
+        else:
+            for waiting, answer in zip(batch, answers, strict=True):
+                self._queue.popleft()
+                self._settle(waiting, answer)
+            await self._store_is_there()
+
+    async def _run_commit(self, works: Sequence[Work]) -> list[Answer]:
+        """One that is abandoned in its thread goes on there: the database stays its own."""
+        self._is_writing = True
+        try:
+            answers: list[Answer] = await self._run_blocking(partial(self._commit, works))
+        except Exception:
+            self._is_writing = False
+            raise
+        self._is_writing = False
+        return answers
+
+    def _settle(self, waiting: Waiting, answer: Answer) -> None:
+        self._asked -= not waiting.is_insisted
+        if isinstance(answer, Exception):
+            logger.error("operation_failed", operation=repr(waiting.work), exc_info=answer)
+        if self.on_answer is not None:
+            self.on_answer(waiting.work, answer)
+        waiting.resolve(answer)
+
+    async def _store_is_away(self, why: str) -> None:
+        """Refuse what was asked, keep what is insisted on, on the disk too."""
+        if self._away is None:
+            logger.error("store_away", why=why)
+        self._away = why
+        asked = [waiting for waiting in self._queue if not waiting.is_insisted]
+        self._queue = deque(waiting for waiting in self._queue if waiting.is_insisted)
+        self._asked = 0
+        for waiting in asked:
+            waiting.resolve(StoreAway(why))
+        await self._spool_insisted(list(self._queue))
+
+    async def _store_is_there(self) -> None:
+        if self._away is not None:
+            logger.warning("store_back", waiting=len(self._queue))
+            self._away = None
+        if self._has_spooled:
+            async with self._spooling:
+                await self._clear_spool()
+
+    async def _clear_spool(self) -> None:
+        """What stays in it is written again at the next start, and changes nothing."""
+        if any(waiting.is_spooled for waiting in self._queue):
+            return
+        self._has_spooled = False
+        try:
+            await self._run_blocking(self._spool.clear)
+        except OSError as error:
+            logger.warning("spool_not_cleared", why=str(error))
+
+    async def _spool_insisted(self, queue: Sequence[Waiting]) -> None:
+        async with self._spooling:
+            await self._spool_fresh(queue)
+
+    async def _spool_fresh(self, queue: Sequence[Waiting]) -> None:
+        fresh = [waiting for waiting in queue if waiting.is_insisted and not waiting.is_spooled]
+        if not fresh:
+            return
+        try:
+            await self._run_blocking(partial(self._spool.add, [waiting.work for waiting in fresh]))
+        except OSError as error:
+            logger.critical("spool_failed", why=str(error), operations=len(fresh))
+            return
+        self._has_spooled = True
+        for waiting in fresh:
+            waiting.is_spooled = True

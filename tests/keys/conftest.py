@@ -1,0 +1,24 @@
+"""The two doors; the log, caught and not printed."""
+
+from collections.abc import Iterator, MutableMapping
+from typing import Any
+
+import pytest
+from structlog.testing import capture_logs
+
+pytest.register_assert_rewrite("support.driver", "support.gateways", "keys.contract")
+
+from support.gateways import DOORS  # noqa: E402 - after the rewrite is asked for
+
+
+@pytest.fixture(params=DOORS)
+def door(request: pytest.FixtureRequest) -> str:
+    """`http`, then `websocket`."""
+    return str(request.param)
+
+
+@pytest.fixture(autouse=True)
+def logged() -> Iterator[list[MutableMapping[str, Any]]]:
+    """The log's entries, in order."""
+    with capture_logs() as entries:
+        yield entries

@@ -1,0 +1,53 @@
+"""B6, M2: a turn reserves at the dearest price of its routes, and pays that of the one that delivered."""
+
+from dataclasses import replace
+
+import pytest
+
+from gateway.app import Gateway, Parts
+from gateway.core.money import Price
+from gateway.stores import Stores
+from gateway.upstream.scripted import Break, Reply, ScriptedTransport
+from support.gateways import World, play, world
+from support.virtual import in_every_order
+from support.voices import A, B
+
+DEAR = Price(input=3_000_000_000, cached_input=3_000_000_000, output=7_000_000_000, reasoning=9_000_000_000)
+RESERVED = 1 * 3000 + 1000 * 9000
+"""One token of input, 1,000 of output, all of them perhaps reasoning."""
+
+
+def two_routes(first: Reply, second: Reply, dear: str) -> World:
+    """`a` and `b`, one of which has the DEAR price."""
+    w = world(first, second)
+    config = w.gateway.config
+    routes = {**config.routes, dear: replace(config.routes[dear], price=DEAR)}
+    parts = Parts(
+        transports={name: ScriptedTransport(script) for name, script in w.scripts.items()},
+        stores=Stores(w.ledger, w.records),
+        house=w.house,
+    )
+    w.gateway = Gateway(replace(config, routes=routes), parts)
+    return w
+
+
+@pytest.mark.parametrize("dear", ["a", "b"])
+@in_every_order
+async def test_b6_the_dearest_candidate_decides_wherever_it_stands(door: str, dear: str) -> None:
+    """B6: a replay may come to the second route, and its price must be covered."""
+    w = two_routes(A.answer(), B.answer(), dear)
+    await play(w, door)
+    assert (w.called, w.reserved) == (["a"], [RESERVED])
+
+
+@in_every_order
+async def test_m2_the_route_that_delivered_sets_the_price(door: str) -> None:
+    """M2, B2."""
+    cheap, dear = two_routes(A.answer(), B.answer(), "b"), two_routes(A.reply(Break()), B.answer(), "b")
+    await play(cheap, door)
+    await play(dear, door)
+
+    (usage,) = {closing.report.usage for closing in cheap.closings}
+    assert usage is not None
+    assert cheap.charged == cheap.gateway.config.routes["a"].price.cost_nanodollars(usage)
+    assert (dear.called, dear.charged) == (["a", "b"], DEAR.cost_nanodollars(usage))
