@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import click
 
+from gateway.cli.accounts import accounts
 from gateway.cli.control import restart, status
 from gateway.cli.demo import demo
+from gateway.cli.keys import keys
 from gateway.cli.probe import probe
 from gateway.cli.rules import rules
 from gateway.cli.serve import serve
@@ -17,5 +19,5 @@ def gateway() -> None:
     after."""
 
 
-for command in (serve, restart, status, demo, probe, rules):
+for command in (serve, restart, status, demo, probe, accounts, keys, rules):
     gateway.add_command(command)
