@@ -8,9 +8,11 @@ from gateway.cli.accounts import accounts
 from gateway.cli.control import restart, status
 from gateway.cli.demo import demo
 from gateway.cli.keys import keys
+from gateway.cli.ledger import ledger
 from gateway.cli.probe import probe
 from gateway.cli.rules import rules
 from gateway.cli.serve import serve
+from gateway.cli.turns import turns
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -19,5 +21,5 @@ def gateway() -> None:
     after."""
 
 
-for command in (serve, restart, status, demo, probe, accounts, keys, rules):
+for command in (serve, restart, status, demo, probe, accounts, keys, ledger, turns, rules):
     gateway.add_command(command)
