@@ -30,6 +30,7 @@ TASKS_START_IN = {
     "gateway/upstream/scripted.py": "the shipped fake's script runs beside its reader",
     "gateway/cli": "commands that serve or watch",
     "gateway/app.py": "the services that live as long as the process",
+    "gateway/lock": "a scenario's clients, and what happens beside them",
 }
 """Where a nursery may be opened or a task started, and which."""
 
@@ -38,6 +39,7 @@ CATCHES_EVERYTHING = {
     "gateway/turn/running.py": "the turn's edge: a bug of ours ends one turn, with its money and its record in order",
     "gateway/turn/books.py": "a store's failure, whatever it is, is met by asking again; nothing stays reserved",
     "gateway/server/hardened/connection.py": "the connection's edge: whatever a peer provokes ends its connection only",
+    "gateway/lock/driver.py": "the server's place: what the app raises is kept for whoever plays it",
     "gateway/downstream/websocket.py": "the connection's edge: a bug of ours closes one connection, with its code",
 }
 """Where `except Exception` may stand, and what it is the edge of."""

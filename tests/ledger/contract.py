@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.core.money import Flag, Resolution, Result
+from gateway.lock.virtual import virtual_run
 from gateway.ports import Ledger
 from ledger.books import (
     BALANCES,
@@ -28,7 +29,6 @@ from ledger.books import (
     assert_balanced,
     at_once,
 )
-from support.virtual import virtual_run
 
 OVERDRAWN = (Flag.OVERDRAWN,)
 VOID = Resolution(None)

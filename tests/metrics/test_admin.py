@@ -14,10 +14,10 @@ import pytest
 import trio
 from trio.testing import MockClock
 
+from gateway.lock.driver import Client, connect
+from gateway.lock.virtual import virtual_run
 from gateway.server.admin import AdminApp, probe_loop, serve_admin, worker_port
-from support.driver import Client, connect
 from support.gateways import world
-from support.virtual import virtual_run
 from support.voices import A
 
 virtual = pytest.mark.trio(run=virtual_run)

@@ -3,10 +3,10 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from gateway.lock.virtual import virtual_run
 from gateway.ports import Records
 from gateway.records.memory import MemoryRecords
 from records.contract import AttemptSeen, RecordsContract, TurnSeen, attempt_closing, opening, turn_closing
-from support.virtual import virtual_run
 
 
 class TestMemoryRecords(RecordsContract):

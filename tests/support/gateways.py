@@ -23,11 +23,11 @@ from gateway.config import Config, parse
 from gateway.core.money import Reserved
 from gateway.core.rules import TurnRules
 from gateway.ledger.memory import Entry, MemoryLedger
+from gateway.lock.driver import AUTHORIZED, DEMO_KEY, Client, Headers, connect
 from gateway.ports import AttemptClosing
 from gateway.records.memory import MemoryRecords, TurnRecord
 from gateway.turn.house import StandingHouse
 from gateway.upstream.scripted import Call, Reply, Script, ScriptedTransport
-from support.driver import AUTHORIZED, DEMO_KEY, Client, Headers, connect
 from support.voices import Voice
 
 MODEL = "gpt-test"

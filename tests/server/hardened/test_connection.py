@@ -7,12 +7,12 @@ import trio
 from structlog.testing import capture_logs
 from trio.testing import lockstep_stream_pair
 
+from gateway.lock.virtual import virtual_run
 from gateway.server import hardened
 from gateway.server.hardened.http1 import HardenedHTTP1
 from server.attacks.websocket_cases import HANDSHAKE
 from server.attacks.wire import request
 from server.hardened.stage import answering, connected
-from support.virtual import virtual_run
 
 pytestmark = pytest.mark.trio(run=virtual_run)
 

@@ -22,6 +22,8 @@ from typing import Any
 
 import trio
 
+from gateway.lock.virtual import DEADLOCK_SECONDS
+
 Message = dict[str, Any]
 Headers = Sequence[tuple[str, str]]
 DEMO_KEY = "demo-key"
@@ -76,12 +78,12 @@ class Client:
         self._serving = trio.CancelScope()
         self._write_errors: list[Exception] = []
         self._seen = 0
-        self._had_last_word = False
+        self._last_words = 0
 
     def __repr__(self) -> str:
         return f"<{self.kind} client, told {self.told}>"
 
-    # --- what the test does -------------------------------------------------------------------------------------
+    # --- what the client does ---------------------------------------------------------------------------------------
 
     def say(self, message: Message) -> None:
         """A message to the app, now."""
@@ -128,22 +130,22 @@ class Client:
         while not holds(self):
             await self._news.wait()
 
-    # --- what the test reads ------------------------------------------------------------------------------------
+    # --- what the client got ----------------------------------------------------------------------------------------
 
     @property
     def events(self) -> list[Heard]:
         """The events the client got, in order, with their times; an HTTP error body counts as one."""
         if self.kind == "websocket":
             return [_heard(at, data, data) for at, data in self.pieces]
-        if not self.headers.get("content-type", "").startswith("text/event-stream"):
+        if not self.is_stream:
             return [_heard(at, data, data) for at, data in self.pieces]
-        lines = [(at, block, DATA_LINE.findall(block)) for at, block in self._blocks()]
+        lines = [(at, block, DATA_LINE.findall(block)) for at, block in self.blocks]
         return [_heard(at, b"\n".join(data), block) for at, block, data in lines if data]
 
     @property
     def comments(self) -> list[tuple[float, bytes]]:
         """The SSE comments the client got, with their times."""
-        return [(at, block.strip()) for at, block in self._blocks() if block.startswith(b":")]
+        return [(at, block.strip()) for at, block in self.blocks if block.startswith(b":")]
 
     @property
     def told(self) -> list[str]:
@@ -164,8 +166,22 @@ class Client:
     @property
     def has_last_word(self) -> bool:
         """Whether a turn's last event came, or nothing can come any more."""
-        is_over = self.has_left or self.close_code is not None or not math.isnan(self.ended_at)
-        return is_over or self._has_last_word()
+        return self.has_left or self.is_closed or self.last_words > 0
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the app closed the WebSocket, or is done with the connection."""
+        return self.close_code is not None or not math.isnan(self.ended_at)
+
+    @property
+    def is_stream(self) -> bool:
+        """Whether the answer is in server-sent events."""
+        return self.headers.get("content-type", "").startswith("text/event-stream")
+
+    @property
+    def has_whole_body(self) -> bool:
+        """Whether the HTTP body ended as it should."""
+        return not math.isnan(self.body_ended_at)
 
     @property
     def status(self) -> int:
@@ -208,23 +224,27 @@ class Client:
         """When the app closed the WebSocket; NaN if it has not."""
         return next((at for at, m in self.sent if m["type"] == "websocket.close"), math.nan)
 
-    def _blocks(self) -> list[tuple[float, bytes]]:
+    @property
+    def blocks(self) -> list[tuple[float, bytes]]:
+        """The SSE blocks of an HTTP body, each with the time of its last byte; what has no blank line is the last."""
         blocks, pending = [], b""
         for at, piece in self.pieces:
             pending += piece
             while (end := BLOCK_END.search(pending)) is not None:
                 blocks.append((at, pending[: end.end()]))
                 pending = pending[end.end() :]
-        return blocks
+        return blocks if not pending else [*blocks, (self.pieces[-1][0], pending)]
 
-    def _has_last_word(self) -> bool:
-        """On a WebSocket each frame is looked at once, however often this is asked."""
+    @property
+    def last_words(self) -> int:
+        """How many last events of turns came. On a WebSocket each frame is looked at once, however often this is
+        asked."""
         if self.kind == "http":
-            return any(heard.type in LAST_WORDS for heard in self.events)
+            return sum(heard.type in LAST_WORDS for heard in self.events)
         unseen, self._seen = self.sent[self._seen :], len(self.sent)
         words = (_heard(at, payload, payload).type for at, message in unseen if (payload := _payload(message)))
-        self._had_last_word = self._had_last_word or any(word in LAST_WORDS for word in words)
-        return self._had_last_word
+        self._last_words += sum(word in LAST_WORDS for word in words)
+        return self._last_words
 
     # --- what the app sees --------------------------------------------------------------------------------------
 
@@ -237,7 +257,7 @@ class Client:
         await trio.lowlevel.checkpoint()
         if self._write_errors:
             raise self._write_errors.pop(0)
-        with trio.CancelScope(shield=True):
+        with trio.CancelScope(shield=True, deadline=DEADLOCK_SECONDS):
             await self._reads.wait()
         if not self.has_left:
             self.sent.append((round(trio.current_time(), 6), message))
