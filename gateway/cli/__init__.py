@@ -6,6 +6,7 @@ import click
 
 from gateway.cli.control import restart, status
 from gateway.cli.demo import demo
+from gateway.cli.lock import lock
 from gateway.cli.probe import probe
 from gateway.cli.rules import rules
 from gateway.cli.serve import serve
@@ -17,5 +18,5 @@ def gateway() -> None:
     after."""
 
 
-for command in (serve, restart, status, demo, probe, rules):
+for command in (serve, restart, status, demo, probe, rules, lock):
     gateway.add_command(command)
