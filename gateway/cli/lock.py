@@ -1,10 +1,11 @@
-"""`gateway lock`: the recorded behaviour of this gateway, checked, mutated, shown, changed by declaration (K).
+"""`gateway lock`: the recorded behaviour of this gateway, checked, shown, changed by declaration (K).
 
-Exit code 0: as it should be. 1: a finding, by the name of its file or mutant. 2: what was asked for cannot be done.
+Exit code 0: as it should be. 1: a finding, by the name of its file. 2: what was asked for cannot be done.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
@@ -12,6 +13,7 @@ from typing import Final
 import click
 
 from gateway.cli.unusable import Unusable
+from gateway.config import ConfigError, load
 from gateway.lock.checking import check
 from gateway.lock.declarations import SECTIONS, changes, draft, next_file, read_history
 from gateway.lock.pack import Pack, checkout, shipped
@@ -19,6 +21,7 @@ from gateway.lock.parity import disparities
 from gateway.lock.player import play
 from gateway.lock.scenario import Scenario, ScenarioError, read_scenario
 from gateway.lock.table import documents, left_over, replay_table, scenario_page
+from gateway.lock.theirs import played_with
 from gateway.lock.transcript import to_text
 
 FIXTURES_HELP: Final = "The folder with lock/ and declarations/; the gateway's own if left out."
@@ -43,11 +46,22 @@ def list_scenarios(pack: Pack) -> None:
 
 @lock.command("check")
 @click.argument("names", nargs=-1)
+@click.option(
+    "--config", "file", type=click.Path(path_type=Path), help="Play the pack with this gateway.toml's settings."
+)
+@click.option("--model", help="Of which of its models the routes are taken; the first if left out.")
 @click.pass_obj
-def check_pack(pack: Pack, names: tuple[str, ...]) -> None:
+def check_pack(pack: Pack, names: tuple[str, ...], file: Path | None, model: str | None) -> None:
     """Play all scenarios, or those named, and compare them with their transcripts; and the files with the
-    declarations."""
+    declarations.
+
+    With --config the pack is played with that file's limits, timeouts, codes and policies, and what goes another way
+    than by default is shown. That is for reading: it fails only if the file cannot be used (exit code 2).
+    """
     chosen = _chosen(pack, names)
+    if file is not None:
+        _show_theirs(pack, chosen, file, model)
+        return
     findings = check(pack, chosen)
     for finding in findings:
         click.echo(str(finding), err=True)
@@ -85,6 +99,24 @@ def record(
         file.parent.mkdir(exist_ok=True)
         file.write_text(declaration, encoding="utf-8")
         click.echo(f"written to {file}", err=True)
+
+
+def _show_theirs(pack: Pack, names: Sequence[str], file: Path, model: str | None) -> None:
+    try:
+        theirs = load(file, os.environ)
+    except ConfigError as error:
+        raise Unusable(str(error)) from None
+    model = model or next(iter(theirs.models))
+    if model not in theirs.models:
+        raise Unusable(f"{file}: there is no model {model!r}; it has: {', '.join(theirs.models)}")
+    routes = theirs.models[model].routes
+    click.echo(f"the routes of {model!r} stand for a, b: {', '.join(routes)}")
+    count = 0
+    for found in played_with(pack, names, theirs, model):
+        count += 1
+        click.echo(f"\n{found.name}: {found.about}")
+        click.echo("\n".join(f"    {line}" for line in found.lines))
+    click.echo(f"\n{count} of {len(names)} scenarios go another way than by default")
 
 
 def _record(pack: Pack, name: str) -> None:

@@ -8,10 +8,20 @@ from pathlib import Path
 REPOSITORY = Path(__file__).parents[2]
 
 
-def test_a_wheel_carries_the_package_and_the_files_that_the_demo_needs(tmp_path: Path) -> None:
+def test_a_wheel_carries_the_package_and_the_files_that_its_commands_need(tmp_path: Path) -> None:
+    """And from them `gateway lock` works where no checkout is."""
     command = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", str(tmp_path)]
     subprocess.run(command, cwd=REPOSITORY, capture_output=True, timeout=120, check=True)
     (wheel,) = tmp_path.glob("*.whl")
     names = set(zipfile.ZipFile(wheel).namelist())
-    assert {"gateway/__main__.py", "gateway/embedded/demo.toml", "gateway/embedded/gateway.example.toml"} <= names
+    embedded = ("demo.toml", "gateway.example.toml", "fixtures/lock/r9-break-after-created.json")
+    assert {"gateway/__main__.py", *(f"gateway/embedded/{name}" for name in embedded)} <= names
     assert {name.split("/")[0] for name in names if ".dist-info/" not in name} == {"gateway"}
+    zipfile.ZipFile(wheel).extractall(tmp_path / "installed")
+    assert checked(tmp_path / "installed") == "1 scenarios behave as recorded, and every fixture is as declared\n"
+
+
+def checked(installed: Path) -> str:
+    """What the package that lies there says of one scenario."""
+    command = [sys.executable, "-m", "gateway", "lock", "check", "r9-break-after-created"]
+    return subprocess.run(command, cwd=installed, capture_output=True, text=True, timeout=60, check=True).stdout
