@@ -1,6 +1,6 @@
-"""`gateway lock`: the recorded behaviour of this gateway, checked, shown, changed by declaration (K).
+"""`gateway lock`: the recorded behaviour of this gateway, checked, mutated, shown, changed by declaration (K).
 
-Exit code 0: as it should be. 1: a finding, by the name of its file. 2: what was asked for cannot be done.
+Exit code 0: as it should be. 1: a finding, by the name of its file or mutant. 2: what was asked for cannot be done.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from gateway.cli.unusable import Unusable
 from gateway.config import ConfigError, load
 from gateway.lock.checking import check
 from gateway.lock.declarations import SECTIONS, changes, draft, next_file, read_history
+from gateway.lock.mutants import all_mutants, unreached
+from gateway.lock.mutating import catch_all
 from gateway.lock.pack import Pack, checkout, shipped
 from gateway.lock.parity import disparities
 from gateway.lock.player import play
@@ -117,6 +119,32 @@ def _show_theirs(pack: Pack, names: Sequence[str], file: Path, model: str | None
         click.echo(f"\n{found.name}: {found.about}")
         click.echo("\n".join(f"    {line}" for line in found.lines))
     click.echo(f"\n{count} of {len(names)} scenarios go another way than by default")
+
+
+@lock.command()
+@click.option("--only", "texts", multiple=True, metavar="NAME", help="Mutants whose name holds this text; repeatable.")
+@click.option("--jobs", type=click.IntRange(1, 64), help="Processes; one for each core if left out.")
+@click.option("--list", "is_list", is_flag=True, help="Name the mutants and play nothing.")
+@click.pass_obj
+def mutate(pack: Pack, texts: tuple[str, ...], jobs: int | None, is_list: bool) -> None:
+    """Flip every rule, one at a time, by name: each flip must break a scenario. A survivor is listed, and fails."""
+    known = [name for name in all_mutants() if name not in unreached()]
+    names = [name for name in known if not texts or any(text in name for text in texts)]
+    if not names:
+        raise Unusable(f"no mutant's name holds {' or '.join(map(repr, texts))}; --list shows them")
+    if is_list:
+        click.echo("\n".join(names))
+        return
+    survivors = 0
+    for caught in catch_all(pack, names, jobs or os.cpu_count() or 1):
+        survivors += caught.has_survived
+        if caught.has_survived:
+            click.echo(f"SURVIVED  {caught.mutant}", err=True)
+        elif texts:
+            click.echo(f"caught    {caught.mutant}\n          by {caught.scenario}, {caught.shown}")
+    if survivors:
+        raise click.exceptions.Exit(1)
+    click.echo(f"{len(names)} mutants, each caught by a scenario")
 
 
 def _record(pack: Pack, name: str) -> None:

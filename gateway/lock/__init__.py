@@ -8,5 +8,6 @@
        v
     checking.py      compares it with what was recorded (pack.py), and the files with what is declared (declarations.py)
 
-Every rule can be flipped by name (mutants.py): each flip must break a scenario. `gateway lock` is the command.
+Every rule can be flipped by name (mutants/), and each flip must break a scenario (mutating.py). theirs.py plays the
+pack with an operator's settings; pages.py and table.py write what documents say. `gateway lock` is the command.
 """

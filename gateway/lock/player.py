@@ -168,23 +168,14 @@ ACTS: Final[dict[str, Callable[[Client, ClientAct], None]]] = {
 
 
 def _columns(world: World, stage: Stage) -> Columns:
-    turns = [turn.opening.turn_id for turn in world.stores.turns]
     return {
         "client": [entry for client in stage.clients for entry in _frames(client)],
         "upstream": [_call(call) for call in world.calls],
-        "money": [
-            {"at": seconds(at), "turn": _ordinal(turns, turn_id), "entry": words}
-            for at, turn_id, words in world.stores.money
-        ],
+        "money": world.stores.money([turn.opening.turn_id for turn in world.stores.turns]),
         "records": [
             {"turn": number, **words_of_records(turn)} for number, turn in enumerate(world.stores.turns, start=1)
         ],
     }
-
-
-def _ordinal(turns: list[str], turn_id: str | None) -> int:
-    """Which turn it was: ids differ from door to door. 0 for one that has no record."""
-    return turns.index(turn_id) + 1 if turn_id in turns else 0
 
 
 COMMON_HEADERS: Final = frozenset(

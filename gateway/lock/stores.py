@@ -40,10 +40,13 @@ class Stores:
         new = self._money.entries[self._deposits + len(self._noted) :]
         self._noted += [(trio.current_time(), entry) for entry in new]
 
-    @property
-    def money(self) -> list[tuple[float, str | None, str]]:
-        """Each entry: when, of which turn, in words."""
-        return [(at, entry.turn_id, words_of_money(entry)) for at, entry in self._noted]
+    def money(self, turn_ids: Sequence[str]) -> list[dict[str, Any]]:
+        """Each entry: when, of which turn, in words. A turn's entries of one instant are written side by side, and
+        stand in the order of their kinds. An entry of a turn that has no record is of turn 0."""
+        numbers = {turn_id: number for number, turn_id in enumerate(turn_ids, start=1)}
+        noted = [(at, numbers.get(entry.turn_id or "", 0), words_of_money(entry)) for at, entry in self._noted]
+        noted.sort(key=lambda one: (one[0], one[1], MONEY_ORDER.index(one[2].split(" ")[0])))
+        return [{"at": seconds(at), "turn": turn, "entry": words} for at, turn, words in noted]
 
     @property
     def turns(self) -> list[TurnRecord]:
@@ -91,6 +94,7 @@ async def _go_wrong(fault: Fault) -> None:
 # --- in words ---------------------------------------------------------------------------------------------------
 
 MONEY_WORDS: Final[Mapping[str, str]] = {"reserve": "reserve", "settled": "settle", "voided": "void", "house": "house"}
+MONEY_ORDER: Final = tuple(MONEY_WORDS.values())
 
 
 def words_of_money(entry: Entry) -> str:

@@ -40,6 +40,7 @@ CATCHES_EVERYTHING = {
     "gateway/turn/books.py": "a store's failure, whatever it is, is met by asking again; nothing stays reserved",
     "gateway/server/hardened/connection.py": "the connection's edge: whatever a peer provokes ends its connection only",
     "gateway/lock/driver.py": "the server's place: what the app raises is kept for whoever plays it",
+    "gateway/lock/mutating.py": "a mutant may break the gateway in any way: whatever it raises has shown it",
     "gateway/downstream/websocket.py": "the connection's edge: a bug of ours closes one connection, with its code",
 }
 """Where `except Exception` may stand, and what it is the edge of."""

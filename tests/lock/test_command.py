@@ -129,6 +129,32 @@ def test_a_scenario_with_a_mistake_is_told_with_its_place(pack: Pack) -> None:
     )
 
 
+# --- mutate -----------------------------------------------------------------------------------------------------
+
+
+def test_mutate_names_what_caught_each_mutant(pack: Pack) -> None:
+    assert lines(run(pack, "mutate", "--only", "R15: nothing")) == [
+        "caught    R15: nothing is ever replayed",
+        f"          by {R15}, http client, http upstream, http money, http records",
+        "1 mutants, each caught by a scenario",
+    ]
+
+
+def test_mutate_lists_survivors_and_fails(pack: Pack) -> None:
+    """This small pack does not know what a first-event timeout is."""
+    result = run(pack, "mutate", "--only", "R5: a first-event", "--jobs", "1")
+    assert (result.exit_code, lines(result)) == (1, ["SURVIVED  R5: a first-event timeout is replayed"])
+
+
+def test_mutate_lists_its_mutants(pack: Pack) -> None:
+    assert "R5: a first-event timeout is replayed" in lines(run(pack, "mutate", "--list"))
+
+
+def test_a_mutant_that_is_not_there_is_told(pack: Pack) -> None:
+    result = run(pack, "mutate", "--only", "nobody")
+    assert (result.exit_code, lines(result)) == (2, ["no mutant's name holds 'nobody'; --list shows them"])
+
+
 # --- check --config ---------------------------------------------------------------------------------------------
 
 DEMO = Path(__file__).parents[2] / "deploy" / "demo.toml"
