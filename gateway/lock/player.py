@@ -86,10 +86,11 @@ class Stage:
         async with trio.open_nursery() as nursery:
             for number, body in enumerate(self._written({"stream": True})):
                 await trio.sleep(BETWEEN_TURNS_SECONDS if number else 0)
-                client = await nursery.start(self._post, body)
+                client = await nursery.start(self.post_request, body)
                 await client.wait_for(_has_last_words(1))
 
-    async def _post(self, body: bytes, task_status: trio.TaskStatus[Client] = trio.TASK_STATUS_IGNORED) -> None:
+    async def post_request(self, body: bytes, task_status: trio.TaskStatus[Client] = trio.TASK_STATUS_IGNORED) -> None:
+        """One connection, to its end; reports its client."""
         method = self._scenario.method
         async with connect(self._world.gateway.app, "http", method=method, headers=self._headers, body=body) as client:
             self.clients.append(client)
@@ -133,7 +134,7 @@ class Stage:
     def _do(self, act: ClientAct, nursery: trio.Nursery) -> None:
         for _ in range(act.times):
             if act.does == "posts":
-                nursery.start_soon(self._post, self._written({"stream": True})[0])
+                nursery.start_soon(self.post_request, self._written({"stream": True})[0])
             else:
                 ACTS[act.does](self.clients[-1], act)
 

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from gateway.core import replay
+from gateway.core import events, replay, sse
 from gateway.lock.checking import check_scenario
 from gateway.lock.mutants import all_mutants, unreached
 from gateway.lock.mutants.flips import everywhere, swapped
@@ -61,12 +61,11 @@ def test_a_flip_ends_with_its_context() -> None:
 
 
 def test_what_several_modules_imported_is_flipped_in_all_of_them() -> None:
-    from gateway.core import events, sse
-
     true = events.PARSED_TYPES
-    with everywhere(true, frozenset())():
-        assert (frozenset(), frozenset()) == (events.PARSED_TYPES, sse.PARSED_TYPES)
-    assert events.PARSED_TYPES is sse.PARSED_TYPES is true
+    assert vars(sse)["PARSED_TYPES"] is true
+    with everywhere(true, "flipped")():
+        assert [vars(module)["PARSED_TYPES"] for module in (events, sse)] == ["flipped", "flipped"]
+    assert events.PARSED_TYPES is vars(sse)["PARSED_TYPES"] is true
 
 
 def test_a_flip_of_a_name_that_is_not_there_is_refused_at_once() -> None:
