@@ -86,6 +86,8 @@ def record(
     """Write the transcripts of these scenarios as they are played now, and print the declaration to review."""
     if not names and not is_all:
         raise Unusable("name the scenarios to record, or say --all")
+    if pack.is_embedded:
+        raise Unusable("an installed gateway's fixtures stay as they were released; name others with --fixtures")
     if slug is not None and not (why and text):
         raise Unusable("a declaration needs its reason and its line in the changelog: add --why and --changelog")
     for name in _chosen(pack, names):

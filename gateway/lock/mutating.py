@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 from multiprocessing import get_context
 from pathlib import Path
 
@@ -20,7 +20,7 @@ from gateway.lock.scenario import DOORS, DoorName, Scenario, read_scenario
 from gateway.lock.transcript import Transcript, changed_columns, from_text
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Recorded:
     """A scenario with its transcript, and both as the text in which a mutant's words are looked for."""
 
@@ -83,21 +83,27 @@ def _material(root: Path) -> tuple[list[Recorded], dict[str, Mutant]]:
 
 
 def catch(mutant: Mutant, pack: Sequence[Recorded]) -> Caught:
-    """Play the mutant until it shows."""
-    with mutant.flip():
-        for recorded in _likeliest_first(mutant, pack):
-            for door in DOORS:
-                if door in recorded.transcript and (shown := _shown(mutant, recorded, door)):
-                    return Caught(mutant.name, recorded.name, door, shown)
+    """Play the mutant until it shows. A scenario that is not as recorded without it shows nothing."""
+    for recorded in _likeliest_first(mutant, pack):
+        for door in DOORS:
+            if door in recorded.transcript and (shown := _shown(mutant, recorded, door)) and _is_true(recorded, door):
+                return Caught(mutant.name, recorded.name, door, shown)
     return Caught(mutant.name)
+
+
+@cache
+def _is_true(recorded: Recorded, door: DoorName) -> bool:
+    """Whether the gateway as it is behaves as recorded here."""
+    return play_door(recorded.scenario, f"{recorded.name}.toml", door) == recorded.transcript[door]
 
 
 def _shown(mutant: Mutant, recorded: Recorded, door: DoorName) -> str:
     """What differs on this door, in words; empty if nothing does. A crash is a difference, and so is a deadlock."""
     try:
-        played = play_door(recorded.scenario, f"{recorded.name}.toml", door, change=mutant.change)
+        with mutant.flip():
+            played = play_door(recorded.scenario, f"{recorded.name}.toml", door, change=mutant.change)
     except Exception as error:
-        return f"{type(error).__name__}"
+        return type(error).__name__
     return ", ".join(changed_columns({door: recorded.transcript[door]}, {door: played}))
 
 

@@ -26,6 +26,11 @@ class Pack:
     root: Path
 
     @property
+    def is_embedded(self) -> bool:
+        """Whether they lie in an installed package."""
+        return self.root == _embedded()
+
+    @property
     def lock(self) -> Path:
         """Scenarios and transcripts."""
         return self.root / "lock"
@@ -66,8 +71,11 @@ def hash_of(path: Path) -> str:
 
 def shipped() -> Pack:
     """The pack that this gateway brings."""
-    embedded = Path(str(resources.files("gateway"))) / "embedded" / "fixtures"
-    return Pack(embedded if embedded.is_dir() else checkout() / "fixtures")
+    return Pack(_embedded() if _embedded().is_dir() else checkout() / "fixtures")
+
+
+def _embedded() -> Path:
+    return Path(str(resources.files("gateway"))) / "embedded" / "fixtures"
 
 
 def checkout() -> Path:

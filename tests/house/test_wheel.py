@@ -18,10 +18,17 @@ def test_a_wheel_carries_the_package_and_the_files_that_its_commands_need(tmp_pa
     assert {"gateway/__main__.py", *(f"gateway/embedded/{name}" for name in embedded)} <= names
     assert {name.split("/")[0] for name in names if ".dist-info/" not in name} == {"gateway"}
     zipfile.ZipFile(wheel).extractall(tmp_path / "installed")
-    assert checked(tmp_path / "installed") == "1 scenarios behave as recorded, and every fixture is as declared\n"
+    checked = lock(tmp_path / "installed", "check", "r9-break-after-created")
+    assert checked == (0, "1 scenarios behave as recorded, and every fixture is as declared\n")
+    recorded = lock(tmp_path / "installed", "record", "--all")
+    assert recorded == (
+        2,
+        "an installed gateway's fixtures stay as they were released; name others with --fixtures\n",
+    )
 
 
-def checked(installed: Path) -> str:
-    """What the package that lies there says of one scenario."""
-    command = [sys.executable, "-m", "gateway", "lock", "check", "r9-break-after-created"]
-    return subprocess.run(command, cwd=installed, capture_output=True, text=True, timeout=60, check=True).stdout
+def lock(installed: Path, *arguments: str) -> tuple[int, str]:
+    """What the package that lies there answers."""
+    command = [sys.executable, "-m", "gateway", "lock", *arguments]
+    result = subprocess.run(command, cwd=installed, capture_output=True, text=True, timeout=60, check=False)
+    return result.returncode, result.stdout + result.stderr

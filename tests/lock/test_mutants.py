@@ -1,6 +1,7 @@
 """K4: every rule can be flipped by name, and each flip breaks a scenario."""
 
 import os
+from pathlib import Path
 
 import pytest
 
@@ -10,6 +11,7 @@ from gateway.lock.mutants import all_mutants, unreached
 from gateway.lock.mutants.flips import everywhere, swapped
 from gateway.lock.mutating import catch, catch_all, read_recorded
 from gateway.lock.pack import shipped
+from lock.packs import small_pack
 
 SILENT_CHANGES = {
     # what somebody might do without a word: the scenario that says so
@@ -51,6 +53,15 @@ def test_a_silent_change_is_caught_by_name(mutant: str, scenario: str) -> None:
     assert finding.file == f"{scenario}.json"
     assert "http, upstream:" in finding.details
     assert check_scenario(shipped(), scenario) == []
+
+
+def test_a_scenario_that_is_not_as_recorded_shows_nothing(tmp_path: Path) -> None:
+    """Else every mutant would be caught by a pack that is wrong."""
+    pack = small_pack(tmp_path)
+    for name in pack.names:
+        file = pack.transcript(name)
+        file.write_text(file.read_text("utf-8").replace('"route": "a"', '"route": "c"'), encoding="utf-8")
+    assert catch(all_mutants()["R15: nothing is ever replayed"], read_recorded(pack)).has_survived
 
 
 def test_a_flip_ends_with_its_context() -> None:
