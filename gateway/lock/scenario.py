@@ -29,6 +29,7 @@ from pydantic_core import ErrorDetails
 from gateway.config.problems import REFUSED, Problem, key_path, refusal, suggestion
 from gateway.config.section import Section
 from gateway.lock.notation import NotationError, Speaker
+from gateway.ports import Ledger, Records
 
 DoorName = Literal["http", "websocket"]
 DOORS: Final[tuple[DoorName, ...]] = ("http", "websocket")
@@ -36,6 +37,8 @@ COLUMNS: Final = ("client", "upstream", "money", "records")
 MODEL: Final = "gpt-test"
 DEFAULTS: Final[Mapping[str, Any]] = {"model": MODEL, "input": "hi", "store": False}
 """The request if a scenario says nothing of it: one that may be run twice."""
+
+PORTS: Final = {"ledger": Ledger, "records": Records}
 
 At = Annotated[float, Field(ge=0)]
 
@@ -92,6 +95,13 @@ class Fault(Section):
     call: str
     on: int = Field(default=1, ge=0)
     how: Literal["unavailable", "raises", "hangs"]
+
+    @model_validator(mode="after")
+    def _of_the_store(self) -> Fault:
+        calls = [name for name in vars(PORTS[self.store]) if not name.startswith("_")]
+        if self.call not in calls:
+            raise refusal(f"names a call that {self.store} does not have", suggestion(self.call, calls))
+        return self
 
 
 class Scenario(Section):

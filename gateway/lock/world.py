@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from gateway.app import Gateway, Parts
-from gateway.config import Config, ConfigError, parse
+from gateway.config import Config, ConfigError, Problem, parse
 from gateway.lock.notation import Speaker
 from gateway.lock.scenario import MODEL, Scenario, ScenarioError, UpstreamReply
 from gateway.lock.stores import Stores
@@ -73,6 +73,10 @@ def _numbered() -> Callable[[], str]:
 
 def configured(scenario: Scenario, file: str) -> Config:
     """The scenario's configuration. Raises ScenarioError for one that an operator's file could not have."""
+    strangers = [name for name in scenario.config.get("routes", {}) if name not in scenario.routes]
+    if strangers:
+        fix = f"give it a reply, or name one of: {', '.join(scenario.routes)}"
+        raise ScenarioError([Problem(file, f"config.routes.{name}", "is no route here", fix) for name in strangers])
     try:
         return _parsed(toml_text(document(scenario)), f"{file}: config")
     except ConfigError as error:

@@ -28,6 +28,10 @@ def mistakes(text: str) -> list[str]:
             "delta, completed, incomplete, cancelled, failed, error, answer, comment, done, break, silence",
         ),
         (
+            '[[fault]]\nstore = "ledger"\ncall = "reserv"\nhow = "raises"',
+            'x.toml: fault[0]: names a call that ledger does not have; did you mean "reserve"?',
+        ),
+        (
             '[[client]]\nat = 1\ndoes = "jumps"',
             "x.toml: client[0].does: is not one of the words allowed here; write 'leaves', 'half-closes', 'stalls', "
             "'reads', 'sends' or 'posts'",
@@ -56,6 +60,13 @@ def test_a_configuration_that_no_operator_could_write_is_told_by_its_key() -> No
     with pytest.raises(ScenarioError) as raised:
         play(scenario, "x.toml")
     assert str(raised.value) == "x.toml: config: server.drain_timeout: is -1, which is too low; write 0 or more"
+
+
+def test_a_route_that_does_not_reply_cannot_be_configured() -> None:
+    scenario = parse_scenario('about = "x"\n[config.routes.c]\nidle_timeout = 5', "x.toml")
+    with pytest.raises(ScenarioError) as raised:
+        play(scenario, "x.toml")
+    assert str(raised.value) == "x.toml: config.routes.c: is no route here; give it a reply, or name one of: a"
 
 
 @pytest.mark.parametrize("name", shipped().names)
