@@ -1,19 +1,21 @@
 """The stores of a scenario, and their contents in the lock's own words.
 
-`words_of_money` and `words_of_records` are the only places that know what a ledger's entries and a record look like:
-transcripts keep their words when a store's insides change.
+This is the only place that knows how stores are made and put into a gateway, and what a ledger's entries and a record
+look like (`words_of_money`, `words_of_records`): transcripts keep their words when a store's insides change.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import wraps
 from inspect import iscoroutinefunction
 from typing import Any, Final, cast
 
 import trio
 
+from gateway.app import Parts
 from gateway.config import Config
 from gateway.core.failures import Failure
 from gateway.ledger.memory import Entry, MemoryLedger
@@ -31,14 +33,19 @@ class Stores:
         self._money = MemoryLedger({name: account.balance_nanodollars for name, account in config.accounts.items()})
         self._kept = MemoryRecords()
         self._noted: list[tuple[float, Entry]] = []
-        self._deposits = len(self._money.entries)
+        self._seen = 0
         self.ledger = cast(Ledger, _Faulty(self._money, _of(faults, "ledger"), self._note))
         self.records = cast(Records, _Faulty(self._kept, _of(faults, "records"), lambda: None))
 
+    def put_into(self, parts: Parts) -> Parts:
+        """The parts of a gateway, with these in the place of its own stores."""
+        return replace(parts, ledger=self.ledger, records=self.records)
+
     def _note(self) -> None:
-        """Entries that are new since the last call, with the time."""
-        new = self._money.entries[self._deposits + len(self._noted) :]
-        self._noted += [(trio.current_time(), entry) for entry in new]
+        """Entries that are new since the last call, with the time; those that have no word here are passed over."""
+        new = self._money.entries[self._seen :]
+        self._seen += len(new)
+        self._noted += [(trio.current_time(), entry) for entry in new if entry.kind in MONEY_WORDS]
 
     def money(self, turn_ids: Sequence[str]) -> list[dict[str, Any]]:
         """Each entry: when, of which turn, in words. A turn's entries of one instant are written side by side, and
@@ -94,6 +101,7 @@ async def _go_wrong(fault: Fault) -> None:
 # --- in words ---------------------------------------------------------------------------------------------------
 
 MONEY_WORDS: Final[Mapping[str, str]] = {"reserve": "reserve", "settled": "settle", "voided": "void", "house": "house"}
+"""By the kind of entry. What was there before the turns, and how a ledger does it inside, is no turn's affair."""
 MONEY_ORDER: Final = tuple(MONEY_WORDS.values())
 
 

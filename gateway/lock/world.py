@@ -55,12 +55,10 @@ def make_world(scenario: Scenario, file: str, change: Change | None = None) -> W
     house.cooling.update(scenario.house.cooling)
     parts = Parts(
         transports={route: ScriptedTransport(script) for route, script in scripts.items()},
-        ledger=stores.ledger,
-        records=stores.records,
         house=house,
         new_request_id=_numbered(),
     )
-    return World(Gateway(config, parts), scripts, stores)
+    return World(Gateway(config, stores.put_into(parts)), scripts, stores)
 
 
 def _numbered() -> Callable[[], str]:
