@@ -1,6 +1,7 @@
 """The map of the house. Nothing imports upward; siblings on one floor do not see each other.
 
 floor 5  __main__.py      the command line: one module per command group in cli/
+         lock/            the behaviour lock: scenarios, player, transcripts, declarations, mutants
          app.py           composition root: the only module that names concrete classes
 floor 4  server/          Hypercorn, hardened: serving, workers, signals, drain, the admin listener
          downstream/      the two doors (HTTP, WebSocket): bytes <-> turns and events, no decisions

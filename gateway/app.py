@@ -138,7 +138,7 @@ class Gateway:
         app.config["RESPONSE_TIMEOUT"] = None
         self._open_doors(app, parts)
         HealthDoor(self.house).open(app)
-        _open_error_pages(app, new_request_id, self.meter)
+        _open_error_pages(app, parts.new_request_id, self.meter)
         return app
 
     def _open_doors(self, app: QuartTrio, parts: Parts) -> None:

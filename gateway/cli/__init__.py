@@ -9,6 +9,7 @@ from gateway.cli.control import restart, status
 from gateway.cli.demo import demo
 from gateway.cli.keys import keys
 from gateway.cli.ledger import ledger
+from gateway.cli.lock import lock
 from gateway.cli.probe import probe
 from gateway.cli.rules import rules
 from gateway.cli.serve import serve
@@ -21,5 +22,5 @@ def gateway() -> None:
     after."""
 
 
-for command in (serve, restart, status, demo, probe, accounts, keys, ledger, turns, rules):
+for command in (serve, restart, status, demo, probe, accounts, keys, ledger, turns, rules, lock):
     gateway.add_command(command)

@@ -48,8 +48,6 @@ class Steer:
 
 Frame = Create | Refused | Steer
 
-_QUEUE_FULL: Final = Refusal("response_queue_full", "too many creates wait on this connection")
-
 
 def read_frame(message: str | bytes, size_max: int) -> Frame:
     """Sort one message."""
@@ -127,7 +125,8 @@ class Line:
         """W3: a create that finds the line full gets its refusal in its place. While no turn runs, the first in line
         does not wait. Returns what has joined."""
         if isinstance(frame, Create) and self._is_full_for(frame, self._creates_max + (not turn_runs)):
-            frame = Refused(_QUEUE_FULL, echo(frame.body))
+            refusal = Refusal("response_queue_full", "too many creates wait on this connection")
+            frame = Refused(refusal, echo(frame.body))
         if isinstance(frame, Create):
             self._creates += 1
             self._bytes += frame.size_bytes

@@ -225,12 +225,12 @@ class Books:
     async def _resolve(self, resolution: Resolution) -> None:
         self._result = await self._keeping.ledger.resolve(self.turn_id, resolution)
 
-    async def _carry_out(self, steps: Mapping[str, Step], seconds: float = limits.CLOSE_BOOKS_SECONDS_MAX) -> None:
+    async def _carry_out(self, steps: Mapping[str, Step], seconds: float | None = None) -> None:
         """Each step beside the others, so that one store's trouble keeps no other from its part (T10). All of them have
         begun before anything is waited for. A store that is away has then been told, and goes on writing when the wait
         for it is given up (ports.Ledger); only a step that failed is lost if it fails to the end."""
         failed: dict[str, bool] = {}
-        with _shielded(seconds) as scope:
+        with _shielded(limits.CLOSE_BOOKS_SECONDS_MAX if seconds is None else seconds) as scope:
             async with trio.open_nursery() as nursery:
                 for name, step in steps.items():
                     nursery.start_soon(self._insist, name, step, failed)

@@ -20,11 +20,11 @@ from structlog.testing import capture_logs
 
 from crash.injection import BUG, FaultAt
 from crash.worlds import DurableWorld, OpenDatabase, Trouble, WallClock, durable_world
+from gateway.lock.driver import Client
+from gateway.lock.virtual import virtual_run
 from gateway.store.database import StoreAway
 from gateway.upstream.scripted import Break, Reply, Silence
-from support.driver import Client
 from support.gateways import World, turn_beside, world
-from support.virtual import virtual_run
 from support.voices import A, B
 
 IS_LONG = bool(os.environ.get("GATEWAY_LONG"))

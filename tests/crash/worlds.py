@@ -24,6 +24,7 @@ from gateway.app import Gateway, Parts
 from gateway.config import LedgerTable
 from gateway.ledger.durable import DurableLedger
 from gateway.ledger.leases import Leases
+from gateway.lock.driver import DEMO_KEY
 from gateway.store.database import Session, StoreAway
 from gateway.store.postgres import PostgresSession
 from gateway.store.schema import AnyDatabase, prepare
@@ -32,7 +33,6 @@ from gateway.store.sqlite import SQLiteDatabase, SQLiteSession
 from gateway.store.store import Store, grant
 from gateway.stores import Stores, durable_stores
 from gateway.upstream.scripted import Reply, Script, ScriptedTransport
-from support.driver import DEMO_KEY
 from support.gateways import CONFIGURATION, MODEL, ROUTE, _parsed
 
 OpenDatabase = Callable[[], AnyDatabase]

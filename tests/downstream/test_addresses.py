@@ -9,14 +9,14 @@ import pytest
 import trio
 
 from gateway.downstream.addresses import forwarded_address
-from support.driver import AUTHORIZED, connect
+from gateway.lock.driver import AUTHORIZED, connect
+from gateway.lock.virtual import virtual_run
 from support.gateways import DOORS, create_frame, hang_up, play, world
-from support.virtual import virtual_run
 from support.voices import A
 
 virtual = pytest.mark.trio(run=virtual_run)
 PEER = "client.test"
-"""What tests/support/driver.py has as the peer."""
+"""What the driver has as the peer."""
 FORWARDED = ("x-forwarded-for", "6.6.6.6, 203.0.113.9, 10.0.0.7")
 
 

@@ -12,7 +12,7 @@ from gateway.core.keys import Key, KeyLimits
 from gateway.downstream.auth import Keys
 from gateway.keys.memory import MemoryKeys
 from gateway.keys.secrets import digest_of, new_secret
-from support.virtual import virtual_run
+from gateway.lock.virtual import virtual_run
 
 pytestmark = pytest.mark.trio(run=virtual_run)
 

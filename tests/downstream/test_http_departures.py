@@ -7,8 +7,8 @@ import json
 import pytest
 import trio
 
+from gateway.lock.driver import connect
 from gateway.upstream.scripted import Break
-from support.driver import connect
 from support.gateways import create, world
 from support.virtual import in_orders
 from support.voices import A, B

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from support.driver import AUTHORIZED, Client, connect, post
+from gateway.lock.driver import AUTHORIZED, Client, connect, post
+from gateway.lock.virtual import virtual_run
 from support.gateways import MODEL, World, create, world
-from support.virtual import virtual_run
 from support.voices import A, B
 
 pytestmark = pytest.mark.trio(run=virtual_run)

@@ -9,10 +9,10 @@ import pytest
 import trio
 
 from gateway.core.messages import Headers
+from gateway.lock.driver import AUTHORIZED, connect, post
+from gateway.lock.virtual import virtual_run
 from gateway.upstream.scripted import EVENT_STREAM, JSON_BODY, Break, Reply, Silence
-from support.driver import AUTHORIZED, connect, post
 from support.gateways import MODEL, create, play, world
-from support.virtual import virtual_run
 from support.voices import COMMENT, A, B
 
 pytestmark = pytest.mark.trio(run=virtual_run)

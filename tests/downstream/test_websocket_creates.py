@@ -17,9 +17,9 @@ from gateway.downstream.auth import Keys
 from gateway.downstream.connections import WebSocketConnection
 from gateway.downstream.websocket import WebSocketDoor, WebSocketSettings
 from gateway.ledger.memory import MemoryLedger
+from gateway.lock.driver import Client, connect
 from gateway.ports import LedgerUnavailable
 from gateway.upstream.scripted import Reply
-from support.driver import Client, connect
 from support.gateways import World, create_frame, world
 from support.virtual import in_every_order
 from support.voices import ANSWERED, A, B

@@ -11,10 +11,10 @@ import pytest
 import trio
 import trio.lowlevel
 
+from gateway.lock.driver import Client, connect
+from gateway.lock.virtual import virtual_run
 from gateway.upstream.scripted import Break, Reply
-from support.driver import Client, connect
 from support.gateways import World, create_frame, world
-from support.virtual import virtual_run
 from support.voices import ANSWERED, A, B
 
 pytestmark = pytest.mark.trio(run=virtual_run)

@@ -6,9 +6,9 @@ import json
 
 import pytest
 
-from support.driver import AUTHORIZED, Headers, connect
+from gateway.lock.driver import AUTHORIZED, Headers, connect
+from gateway.lock.virtual import virtual_run
 from support.gateways import create_frame, world
-from support.virtual import virtual_run
 from support.voices import ANSWERED, A
 
 pytestmark = pytest.mark.trio(run=virtual_run)

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 import trio
 
+from gateway.lock.driver import Client, connect
 from gateway.ports import INBOUND
 from gateway.upstream.scripted import Silence
-from support.driver import Client, connect
 from support.gateways import World, create_frame, world
 from support.virtual import in_every_order
 from support.voices import ANSWERED, A

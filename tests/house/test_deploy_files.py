@@ -14,13 +14,13 @@ import pytest
 import trustme
 
 from gateway import limits
+from gateway.lock.driver import connect
+from gateway.lock.virtual import virtual_run
 from gateway.metrics import PrometheusMeter
 from gateway.server.serve import DRAIN_MARGIN_SECONDS
 from gateway.server.supervisor import END_MARGIN_SECONDS
-from support.driver import connect
 from support.gateways import world
 from support.runbook import RUNBOOK, bounds, with_limits
-from support.virtual import virtual_run
 from support.voices import A
 
 REPOSITORY = Path(__file__).parents[2]

@@ -32,6 +32,7 @@ TASKS_START_IN = {
     "gateway/app.py": "the services that live as long as the process",
     "gateway/stores.py": "the writer and what works beside it, as long as the process",
     "gateway/ledger/leases.py": "many leases in one batch of the writer's, awaited together",
+    "gateway/lock": "a scenario's clients, and what happens beside them",
 }
 """Where a nursery may be opened or a task started, and which."""
 
@@ -40,6 +41,8 @@ CATCHES_EVERYTHING = {
     "gateway/turn/running.py": "the turn's edge: a bug of ours ends one turn, with its money and its record in order",
     "gateway/turn/books.py": "a store's failure, whatever it is, is met by asking again; nothing stays reserved",
     "gateway/server/hardened/connection.py": "the connection's edge: whatever a peer provokes ends its connection only",
+    "gateway/lock/driver.py": "the server's place: what the app raises is kept for whoever plays it",
+    "gateway/lock/mutating.py": "a mutant may break the gateway in any way: whatever it raises has shown it",
     "gateway/downstream/websocket.py": "the connection's edge: a bug of ours closes one connection, with its code",
     "gateway/ledger/leases.py": "the task's edge: a lease that cannot be kept or ended is left to the next look",
     "gateway/store/commit.py": "the operation's edge: what one runs into is its own answer, and keeps no other",

@@ -12,6 +12,7 @@ import pytest
 from gateway.core.keys import Key
 from gateway.keys.durable import DurableKeys
 from gateway.keys.memory import MemoryKeys
+from gateway.lock.virtual import virtual_run
 from gateway.ports import LedgerUnavailable
 from gateway.store.database import StoreAway
 from gateway.store.spool import FileSpool
@@ -19,7 +20,6 @@ from gateway.store.sqlite import SQLiteDatabase
 from gateway.store.store import Store
 from keys.contract import KeyBookContract, Opened
 from keys.stores import inline, opened_store
-from support.virtual import virtual_run
 
 pytestmark = pytest.mark.trio(run=virtual_run)
 

@@ -15,8 +15,8 @@ import trio
 from gateway.core.keys import Key, KeyLimits
 from gateway.keys.memory import MemoryKeys
 from gateway.keys.secrets import digest_of, new_secret
+from gateway.lock.driver import Client, connect
 from gateway.ports import LedgerUnavailable
-from support.driver import Client, connect
 from support.gateways import MODEL, World, create, create_frame, world
 from support.virtual import in_every_order
 from support.voices import ANSWERED, A, B

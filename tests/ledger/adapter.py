@@ -10,9 +10,9 @@ import pytest
 
 from gateway.core.ledger import Operation
 from gateway.core.money import Result
+from gateway.lock.virtual import virtual_run
 from gateway.ports import Ledger
 from ledger.books import Books
-from support.virtual import virtual_run
 
 
 class LedgerAdapter(ABC):

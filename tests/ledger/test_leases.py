@@ -23,11 +23,11 @@ from gateway.core.messages import AttemptReport, Door
 from gateway.core.money import Resolution, Result
 from gateway.ledger.durable import DurableLedger
 from gateway.ledger.leases import RENEWED_AT_ONCE_MAX, SWEPT_AT_ONCE_MAX, LeaseTimes
+from gateway.lock.virtual import virtual_run
 from gateway.ports import AttemptClosing, TurnClosing, TurnOpening
 from gateway.store.database import StoreAway
 from gateway.store.store import grant
 from gateway.stores import Stores
-from support.virtual import virtual_run
 
 __all__ = ["sqlite", "sqlite_template", "wall_clock"]
 

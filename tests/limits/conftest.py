@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-pytest.register_assert_rewrite("support.driver", "support.gateways")
+pytest.register_assert_rewrite("support.gateways")
 
 from support.gateways import DOORS  # noqa: E402 - after the rewrite is asked for
 

@@ -14,9 +14,9 @@ from gateway.app import WORKER, WORKERS
 from gateway.config import ConfigError, Limits
 from gateway.config.tables import SHARED
 from gateway.core.failures import Refusal
+from gateway.lock.driver import Client, connect, post
 from gateway.turn.places import BoundedPlaces, Room
 from gateway.upstream.scripted import Break
-from support.driver import Client, connect, post
 from support.gateways import World, create, create_frame, hang_up, play, turn_beside, world
 from support.virtual import in_every_order
 from support.voices import ANSWERED, A

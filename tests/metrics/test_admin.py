@@ -14,10 +14,10 @@ import pytest
 import trio
 from trio.testing import MockClock
 
+from gateway.lock.driver import Client, connect
+from gateway.lock.virtual import virtual_run
 from gateway.server.admin import AdminApp, probe_loop, serve_admin, worker_port
-from support.driver import Client, connect
 from support.gateways import world
-from support.virtual import virtual_run
 from support.voices import A
 
 virtual = pytest.mark.trio(run=virtual_run)
@@ -166,25 +166,11 @@ async def test_what_blocks_the_loop_is_measured() -> None:
 # --- beside the app ---------------------------------------------------------------------------------------------
 
 
-@asynccontextmanager
-async def living(app: Any) -> AsyncIterator[None]:
-    """The app's lifespan."""
-    to_app, app_receives = trio.open_memory_channel[dict[str, Any]](1)
-    from_app, answers = trio.open_memory_channel[dict[str, Any]](1)
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(app, {"type": "lifespan", "asgi": {}, "state": {}}, app_receives.receive, from_app.send)
-        for event in ("startup", "shutdown"):
-            await to_app.send({"type": f"lifespan.{event}"})
-            assert (await answers.receive())["type"] == f"lifespan.{event}.complete"
-            if event == "startup":
-                yield
-
-
 @on_sockets
-async def test_it_lives_as_long_as_the_app(logged: list[MutableMapping[str, Any]]) -> None:
+async def test_it_lives_as_long_as_the_services(logged: list[MutableMapping[str, Any]]) -> None:
     w = world(A.answer(), server="metrics_port = 0")
     with trio.fail_after(PATIENCE_SECONDS):
-        async with living(w.app):
+        async with w.gateway.services():
             while not logged:  # noqa: ASYNC110 - the log has no event to wait for
                 await trio.sleep(0.01)
             async with httpx2.AsyncClient(base_url=logged[0]["url"], trust_env=False) as client:
@@ -200,6 +186,6 @@ async def test_it_lives_as_long_as_the_app(logged: list[MutableMapping[str, Any]
 @virtual
 async def test_it_can_be_left_out(logged: list[MutableMapping[str, Any]]) -> None:
     w = world(A.answer(), server='metrics_port = "off"')
-    async with living(w.app):
+    async with w.gateway.services():
         await trio.sleep(5.0)
     assert logged == []

@@ -7,12 +7,13 @@ import trio
 from prometheus_client.parser import text_string_to_metric_families
 
 from gateway.core.messages import AttemptReport, Door
+from gateway.lock.driver import connect, post
+from gateway.lock.virtual import virtual_run
 from gateway.metrics import PrometheusMeter, outcome_label
 from gateway.ports import Meter, NoMeter, TurnMeasures
 from gateway.upstream.scripted import Break, Silence
-from support.driver import connect, post
 from support.gateways import World, create, create_frame, play, turn, world
-from support.virtual import in_every_order, virtual_run
+from support.virtual import in_every_order
 from support.voices import A, B
 
 FIRST_EVENT_AT, OUTPUT_AT, END_AT = 0.5, 2.5, 4.0

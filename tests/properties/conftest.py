@@ -2,4 +2,4 @@
 
 import pytest
 
-pytest.register_assert_rewrite("support.driver", "support.gateways", "properties.invariants")
+pytest.register_assert_rewrite("support.gateways", "properties.invariants")

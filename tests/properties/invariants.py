@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from gateway.lock.driver import Client, Heard
 from properties.plays import LIFECYCLE_TYPES, NEUTRAL_TYPES, TERMINAL_TYPES, Line, Play, lines_of
-from support.driver import Client, Heard
 from support.gateways import World, cost
 
 LAST_WORDS = (*TERMINAL_TYPES, "error")

@@ -13,11 +13,11 @@ import trio
 from hypothesis import HealthCheck, given, settings
 from structlog.testing import capture_logs
 
+from gateway.lock.driver import Client, connect
+from gateway.lock.virtual import virtual_run
 from properties.invariants import assert_invariants
 from properties.plays import PLAYS, Manners, Play, reply_of
-from support.driver import Client, connect
 from support.gateways import World, create, create_frame, world
-from support.virtual import virtual_run
 
 EXAMPLES = 300
 LONG_EXAMPLES = 10_000 if os.environ.get("GATEWAY_LONG") else 1_000

@@ -19,8 +19,8 @@ from gateway.core.failures import FailureKind, gateway_failure
 from gateway.core.messages import AttemptReport, Door
 from gateway.core.money import Flag, Usage
 from gateway.core.replay import REPLAY
+from gateway.lock.virtual import virtual_run
 from gateway.ports import AttemptClosing, Origin, Records, TurnClosing, TurnOpening
-from support.virtual import virtual_run
 
 
 @dataclass(frozen=True, slots=True)

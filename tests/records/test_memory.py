@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from gateway.lock.virtual import virtual_run
 from gateway.ports import Records
 from gateway.records.memory import MemoryRecords
 from records.contract import (
@@ -19,7 +20,6 @@ from records.contract import (
     turn_closing,
     turn_end,
 )
-from support.virtual import virtual_run
 
 
 class TestMemoryRecords(RecordsContract):

@@ -13,13 +13,13 @@ import trio
 from gateway.core.accounts import Kind
 from gateway.core.ledger import Expire, OpenAccount, Reserve, Resolve, Transfer
 from gateway.core.money import Resolution
+from gateway.lock.virtual import virtual_run
 from gateway.store.database import Database
 from gateway.store.proof import prove
 from gateway.store.records import RecordWrite
 from gateway.store.retention import CHUNK_ROWS, WINDOW_DAYS, WINDOWED_DAYS, Keep, Retention, due, purge
 from gateway.store.schema import AnyDatabase
 from support.booked import DAY, MONTH, aged, book, book_history, close_attempt, open_attempt, open_turn
-from support.virtual import virtual_run
 
 KEEP = Keep(record_days=90, origin_days=31)
 TABLES = ("turn", "attempt", "reservation", "spend", "origin", "entry")

@@ -17,15 +17,15 @@ import pytest
 import trio
 from trio.testing import lockstep_stream_pair
 
+from gateway.lock.driver import DEMO_KEY
+from gateway.lock.virtual import virtual_run
 from gateway.server.accepting import WayDown
 from gateway.server.serve import DRAIN_MARGIN_SECONDS, KEEP_ALIVE_SECONDS, listen, serve
 from gateway.upstream.scripted import Reply, Script, Silence, Step, serve_scripted
 from server.attacks.websocket_cases import HANDSHAKE, KEY, PATH
 from server.attacks.wire import frame, request, text
 from server.hardened.stage import connected
-from support.driver import DEMO_KEY
 from support.gateways import DOORS, World, create, create_frame, world
-from support.virtual import virtual_run
 from support.voices import A, repeat
 from upstream.stage import network
 

@@ -9,9 +9,9 @@ import pytest
 import trio
 from structlog.testing import capture_logs
 
+from gateway.lock.virtual import virtual_run
 from gateway.server.accepting import KeptOpen
 from gateway.server.descriptors import LINE_SECONDS, RESERVED_MAX, fit_sockets
-from support.virtual import virtual_run
 
 UNLIMITED = resource.RLIM_INFINITY
 

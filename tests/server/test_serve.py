@@ -13,6 +13,7 @@ import pytest
 import trio
 from trio.testing import open_stream_to_socket_listener
 
+from gateway.lock.virtual import virtual_run
 from gateway.server.hardened.connection import NEWCOMER_SECONDS_MAX
 from gateway.server.serve import (
     DRAIN_MARGIN_SECONDS,
@@ -22,7 +23,6 @@ from gateway.server.serve import (
     serve,
     url_of,
 )
-from support.virtual import virtual_run
 
 pytestmark = pytest.mark.trio(run=virtual_run)
 

@@ -10,10 +10,10 @@ import structlog
 import trio
 from hypercorn import Config
 
+from gateway.lock.virtual import virtual_run
 from gateway.server import sockets
 from gateway.server.sockets import Sockets
 from server.test_accepting import get, open_door
-from support.virtual import virtual_run
 
 pytestmark = pytest.mark.trio(run=virtual_run)
 

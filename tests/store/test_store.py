@@ -12,6 +12,7 @@ import trio
 
 from gateway.core.ledger import Reserve, Resolve
 from gateway.core.money import Resolution, Result
+from gateway.lock.virtual import virtual_run
 from gateway.store.commit import commit
 from gateway.store.database import Session, StoreAway, StoreUnusable
 from gateway.store.postgres import PostgresDatabase
@@ -22,7 +23,6 @@ from gateway.store.writer import RETRY_SECONDS
 from support.durable import ClockedDatabase, ClockedSession, SQLiteFiles, accounts_in, entries_in
 from support.postgres import PostgresServer
 from support.processes import PATIENCE_SECONDS
-from support.virtual import virtual_run
 
 
 @pytest.mark.trio(run=trio.run)

@@ -11,6 +11,7 @@ import trio
 
 from gateway.core.ledger import Reserve, Resolve
 from gateway.core.money import Resolution, Result
+from gateway.lock.virtual import virtual_run
 from gateway.store.commit import Answer, Work
 from gateway.store.database import StoreAway, StoreUnusable
 from gateway.store.records import RecordWrite
@@ -23,7 +24,6 @@ from gateway.store.writer import (
     Writer,
 )
 from support.durable import inline
-from support.virtual import virtual_run
 
 pytestmark = pytest.mark.trio(run=virtual_run)
 

@@ -27,12 +27,12 @@ from gateway.core.rules import TurnRules
 from gateway.downstream.aside import RunAside, at_once
 from gateway.keys.memory import MemoryKeys
 from gateway.ledger.memory import MemoryLedger
+from gateway.lock.driver import AUTHORIZED, DEMO_KEY, Client, Headers, connect
 from gateway.ports import AttemptClosing, KeyBook
 from gateway.records.memory import MemoryRecords, TurnRecord
 from gateway.stores import Stores
 from gateway.turn.house import StandingHouse
 from gateway.upstream.scripted import Call, Reply, Script, ScriptedTransport
-from support.driver import AUTHORIZED, DEMO_KEY, Client, Headers, connect
 from support.voices import Voice
 
 MODEL = "gpt-test"

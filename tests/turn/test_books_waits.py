@@ -13,8 +13,8 @@ import trio
 
 from crash.conftest import sqlite, sqlite_template, wall_clock
 from crash.worlds import DurableWorld, OpenDatabase, Pace, Trouble, WallClock, durable_world
+from gateway.lock.driver import Client, connect
 from gateway.store.sqlite import SQLiteDatabase
-from support.driver import Client, connect
 from support.gateways import create_frame, turn_beside
 from support.virtual import in_orders
 from support.voices import A, B

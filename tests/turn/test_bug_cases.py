@@ -11,8 +11,8 @@ import httpx2
 import pytest
 import trio
 
+from gateway.lock.driver import connect
 from gateway.upstream.scripted import Break, Reply, Silence, Step
-from support.driver import connect
 from support.gateways import (
     Seen,
     assert_all_is_well,

@@ -7,9 +7,9 @@ import json
 
 import pytest
 
+from gateway.lock.driver import Client, connect
 from gateway.upstream.scripted import Break, Silence, Step
 from gateway.upstream.scripts import usage_object
-from support.driver import Client, connect
 from support.gateways import Seen, create_frame, play, seen, words_of_failure, world
 from support.virtual import in_every_order
 from support.voices import ANSWERED, A, B, C, repeat

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import pytest
 import trio
 
+from gateway.lock.driver import Client
 from gateway.upstream.scripted import Break, Silence, Step
-from support.driver import Client
 from support.gateways import Seen, play, seen, turn, words_of_failure, world
 from support.virtual import in_every_order
 from support.voices import ANSWERED, COMMENT, NEUTRAL, A, B, repeat

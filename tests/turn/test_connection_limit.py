@@ -3,8 +3,8 @@
 import pytest
 import trio
 
+from gateway.lock.driver import connect
 from gateway.upstream.scripted import Break, Silence
-from support.driver import connect
 from support.gateways import Seen, World, assert_all_is_well, create_frame, play, seen, world
 from support.stores import SlowRecords
 from support.virtual import in_every_order

@@ -9,8 +9,8 @@ from collections.abc import Callable
 import pytest
 import trio
 
+from gateway.lock.driver import Client, connect
 from gateway.upstream.scripted import Break, Reply, Silence, Step
-from support.driver import Client, connect
 from support.gateways import Seen, World, assert_all_is_well, create_frame, seen, turn, turn_beside, world
 from support.stores import SlowLedger, SlowRecords
 from support.virtual import in_every_order, in_orders

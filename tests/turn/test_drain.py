@@ -3,8 +3,8 @@
 import pytest
 import trio
 
+from gateway.lock.driver import connect, post
 from gateway.upstream.scripted import Break, Silence
-from support.driver import connect, post
 from support.gateways import Seen, World, create, create_frame, seen, turn, words_of_failure, world
 from support.stores import SlowRecords
 from support.virtual import in_every_order

@@ -11,9 +11,9 @@ import httpx2
 import pytest
 import trio
 
+from gateway.lock.driver import connect
 from gateway.turn.house import StandingHouse
 from gateway.upstream.scripted import Break, Silence
-from support.driver import connect
 from support.gateways import Seen, create_frame, play, seen, turn, turn_beside, words_of_failure, world
 from support.stores import (
     BrokenLedger,

@@ -6,8 +6,8 @@ Each test runs under 26 orders of the tasks, 13 on each door or all on the one; 
 import pytest
 import trio
 
+from gateway.lock.driver import Client, connect
 from gateway.upstream.scripted import Break, Silence, Step
-from support.driver import Client, connect
 from support.gateways import Seen, World, create_frame, play, seen, turn, words_of_failure, world
 from support.virtual import in_orders
 from support.voices import A, B

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from gateway.lock.driver import DEMO_KEY
 from gateway.upstream.scripted import Break, Step
-from support.driver import DEMO_KEY
 from support.gateways import play, world
 from support.virtual import in_every_order
 from support.voices import A, B

@@ -10,9 +10,9 @@ import pytest
 import trio
 
 from gateway.core.rules import TurnRules
+from gateway.lock.driver import connect
 from gateway.upstream.scripted import Break, Silence, Step
 from gateway.upstream.scripts import usage_object
-from support.driver import connect
 from support.gateways import World, assert_all_is_well, cost, create_frame, play, turn, turn_beside, world
 from support.virtual import in_every_order
 from support.voices import A, B, C

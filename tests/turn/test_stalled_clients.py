@@ -8,8 +8,8 @@ import math
 import pytest
 import trio
 
+from gateway.lock.driver import Client, connect
 from gateway.upstream.scripted import Silence, Step
-from support.driver import Client, connect
 from support.gateways import assert_all_is_well, create_frame, turn, turn_beside, world
 from support.virtual import in_every_order
 from support.voices import ANSWERED, A, B, repeat

@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
+from gateway.lock.virtual import virtual_run
 from gateway.upstream.scripted import Reply
 from support.gateways import play, world
-from support.virtual import virtual_run
 
 VARIABLE = "RESPONSES_STREAMS"
 FOLDER = os.environ.get(VARIABLE, "")

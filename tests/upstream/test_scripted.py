@@ -8,6 +8,7 @@ import httpx2
 import pytest
 import trio
 
+from gateway.lock.virtual import virtual_run
 from gateway.upstream.scripted import (
     JSON_BODY,
     Break,
@@ -18,7 +19,6 @@ from gateway.upstream.scripted import (
     serve_scripted,
 )
 from gateway.upstream.scripts import http_failure, text_answer, two_step_failure
-from support.virtual import virtual_run
 from upstream.stage import network, script_of, settle
 
 pytestmark = pytest.mark.trio(run=virtual_run)

@@ -11,9 +11,9 @@ import trio
 
 from gateway import limits
 from gateway.core.messages import Headers
+from gateway.lock.virtual import virtual_run
 from gateway.upstream.scripted import EVENT_STREAM, JSON_BODY, Break, Reply, Silence, Step
 from gateway.upstream.scripts import event, prelude, response_object
-from support.virtual import virtual_run
 from upstream.stage import FACES, attempt, script_of, upstream_on
 
 pytestmark = [pytest.mark.trio(run=virtual_run), pytest.mark.parametrize("face", FACES)]

@@ -7,10 +7,10 @@ import random
 import pytest
 import trio
 
+from gateway.lock.virtual import virtual_run
 from gateway.ports import Stamped, Upstream
 from gateway.upstream.scripted import Break, Reply, Silence, serve_scripted
 from gateway.upstream.scripts import event, http_failure, prelude, response_object
-from support.virtual import virtual_run
 from upstream.peers import FIN, OPEN, Late, chunked, head, raw_peer
 from upstream.stage import CALL, FACES, attempt, network, script_of, settle, upstream_at, upstream_on
 

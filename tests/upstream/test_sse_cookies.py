@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from gateway.lock.driver import post
 from gateway.upstream.scripted import Reply
-from support.driver import post
 from support.gateways import create, world
 from support.virtual import in_every_order
 from support.voices import A

@@ -7,11 +7,11 @@ import socket
 import pytest
 import trio
 
+from gateway.lock.virtual import virtual_run
 from gateway.ports import UpstreamCall
 from gateway.upstream.scripted import Reply
 from gateway.upstream.scripts import event, prelude, response_object
 from gateway.upstream.sse import SSESettings, SSEUpstream
-from support.virtual import virtual_run
 from upstream.peers import FIN, OPEN, RESET, chunked, head, raw_peer
 from upstream.stage import attempt, attempt_at, script_of, settle, upstream_at, upstream_on
 

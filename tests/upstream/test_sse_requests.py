@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from gateway.core.request import RequestBody, TurnRequest
+from gateway.lock.virtual import virtual_run
 from gateway.ports import UpstreamCall
 from gateway.upstream.scripted import Call, Reply
 from gateway.upstream.scripts import event
-from support.virtual import virtual_run
 from upstream.stage import CALL, FACES, attempt, script_of, upstream_on
 
 pytestmark = [pytest.mark.trio(run=virtual_run), pytest.mark.parametrize("face", FACES)]

@@ -8,6 +8,7 @@ import trio
 from structlog.testing import capture_logs
 from trio.testing import lockstep_stream_pair
 
+from gateway.lock.virtual import virtual_run
 from gateway.server import hardened
 from gateway.server.hardened.connection import LINGER_SECONDS_MAX
 from gateway.server.hardened.http1 import CONTINUE_SECONDS, HardenedHTTP1
@@ -15,7 +16,6 @@ from gateway.server.hardened.websockets import EARLY_BYTES_MAX, OPENING_SECONDS_
 from server.attacks.websocket_cases import HANDSHAKE
 from server.attacks.wire import request
 from server.hardened.stage import answering, connected
-from support.virtual import virtual_run
 
 pytestmark = pytest.mark.trio(run=virtual_run)
 

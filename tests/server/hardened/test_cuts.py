@@ -8,6 +8,7 @@ import trio
 from trio.testing import lockstep_stream_pair
 
 from gateway import limits
+from gateway.lock.virtual import virtual_run
 from gateway.server.hardened.http1 import BEHIND_BYTES_MAX, HardenedHTTP1
 from gateway.server.hardened.patience import Pace
 from gateway.server.hardened.settings import Cut
@@ -15,7 +16,6 @@ from gateway.server.sockets import Sockets
 from server.attacks.websocket_cases import HANDSHAKE
 from server.attacks.wire import frame, request, text
 from server.hardened.stage import answering, connected
-from support.virtual import virtual_run
 
 pytestmark = pytest.mark.trio(run=virtual_run)
 

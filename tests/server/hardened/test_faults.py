@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 import trio
 
+from gateway.lock.virtual import virtual_run
 from gateway.server.hardened.patience import Pace
 from server.attacks.websocket_cases import HANDSHAKE
 from server.attacks.wire import frame, request, text
 from server.hardened.stage import answering, connected
-from support.virtual import virtual_run
 
 pytestmark = pytest.mark.trio(run=virtual_run)
 

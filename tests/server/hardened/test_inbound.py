@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 import trio
 
+from gateway.lock.virtual import virtual_run
 from gateway.ports import INBOUND
 from gateway.server.hardened.inbound import InboundBytes
 from gateway.server.hardened.patience import Pace
 from server.attacks.websocket_cases import HANDSHAKE
 from server.attacks.wire import frame, request, text
 from server.hardened.stage import Stage, answering, connected
-from support.virtual import virtual_run
 
 pytestmark = pytest.mark.trio(run=virtual_run)
 

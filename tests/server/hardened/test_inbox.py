@@ -8,8 +8,8 @@ from hypercorn.config import Config
 from hypercorn.trio.task_group import TaskGroup
 from trio.testing import wait_all_tasks_blocked
 
+from gateway.lock.virtual import virtual_run
 from gateway.server.hardened.inbox import Inbox
-from support.virtual import virtual_run
 
 pytestmark = pytest.mark.trio(run=virtual_run)
 

@@ -1,0 +1,61 @@
+"""The check: every scenario played and compared with its transcript, both doors with each other, the files with what
+was declared. Whatever is found names a file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from gateway.lock.declarations import read_history, undeclared
+from gateway.lock.finding import Finding
+from gateway.lock.pack import NAME, Pack
+from gateway.lock.parity import disparities
+from gateway.lock.player import Crashed, play
+from gateway.lock.scenario import ScenarioError, read_scenario
+from gateway.lock.transcript import differences, from_text, to_text
+
+
+def check(pack: Pack, names: Sequence[str]) -> list[Finding]:
+    """Everything that is wrong with the pack; of the scenarios only those named are played."""
+    return [*check_files(pack), *(finding for name in names for finding in check_scenario(pack, name))]
+
+
+def check_files(pack: Pack) -> list[Finding]:
+    """The declarations, and the files against them."""
+    history = read_history(pack)
+    return [*history.findings, *undeclared(pack, history), *_misnamed(pack)]
+
+
+def _misnamed(pack: Pack) -> list[Finding]:
+    return [
+        Finding(f"{name}.toml", "is not a usable name; use lower-case words joined by hyphens")
+        for name in pack.names
+        if NAME.fullmatch(name) is None
+    ]
+
+
+def check_scenario(pack: Pack, name: str) -> list[Finding]:
+    """One scenario: played as it was recorded, and alike on both doors."""
+    try:
+        scenario = read_scenario(pack.scenario(name))
+        played = play(scenario, f"{name}.toml")
+    except ScenarioError as error:
+        return [Finding(problem.file, str(problem).removeprefix(f"{problem.file}: ")) for problem in error.problems]
+    except Crashed as error:
+        return [Finding(f"{name}.toml", f"the gateway crashed: {error}")]
+    return [*_compared(pack, name, to_text(played)), *disparities(name, scenario, played)]
+
+
+def _compared(pack: Pack, name: str, played: str) -> list[Finding]:
+    """Byte for byte; told by column and entry."""
+    file = pack.transcript(name)
+    if not file.is_file():
+        return [Finding(file.name, f"is missing; `gateway lock record {name}` writes it")]
+    recorded = file.read_text(encoding="utf-8")
+    if recorded == played:
+        return []
+    try:
+        details = differences(from_text(recorded), from_text(played)) or ["the layout of the file"]
+    except ValueError as error:
+        details = [str(error)]
+    return [Finding(file.name, "the gateway behaves in another way than is recorded", tuple(details))]

@@ -1,0 +1,161 @@
+"""Declarations (K3): which fixtures change, to what, and why. Nothing else may change.
+
+    before = "…"                     the SHA-256 of the declaration before it; "none" for the first
+    why = "…"
+    [changelog]                      what CHANGELOG.md says of it, under which heading
+    section = "Changed"
+    text = "…"
+    [fixtures]
+    "name.json" = "…"                the new SHA-256 of the file, or "removed"
+
+Each names the hash of the one before: so history cannot be edited without its successors showing it. Folded together
+they say what every fixture must be.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Final, Literal
+
+from pydantic import Field, ValidationError
+
+from gateway.config.section import Section
+from gateway.lock.finding import Finding
+from gateway.lock.pack import Pack, hash_of
+
+FILE_NAME: Final = re.compile(r"(?P<number>\d{4})-[a-z0-9]+(?:-[a-z0-9]+)*\.toml")
+NONE_BEFORE: Final = "none"
+REMOVED: Final = "removed"
+
+Hash = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+SECTIONS: Final = ("Added", "Changed", "Fixed", "Removed")
+"""The headings of Keep a Changelog that a change of behaviour may stand under."""
+
+
+class ChangelogEntry(Section):
+    """What CHANGELOG.md says."""
+
+    section: Literal["Added", "Changed", "Fixed", "Removed"]
+    text: str = Field(min_length=1)
+
+
+class Declaration(Section):
+    """One file."""
+
+    before: Hash | Literal["none"]
+    why: str = Field(min_length=1)
+    changelog: ChangelogEntry
+    fixtures: dict[str, Hash | Literal["removed"]] = Field(min_length=1)
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """The declarations, in order, and what is wrong with them."""
+
+    declarations: Mapping[str, Declaration]
+    findings: Sequence[Finding]
+
+    def declared(self) -> dict[str, tuple[str, str]]:
+        """What each fixture must be: its hash, and the declaration that says so."""
+        folded: dict[str, tuple[str, str]] = {}
+        for file, declaration in self.declarations.items():
+            for fixture, value in declaration.fixtures.items():
+                if value == REMOVED:
+                    folded.pop(fixture, None)
+                else:
+                    folded[fixture] = value, file
+        return folded
+
+
+def read_history(pack: Pack) -> History:
+    """All declarations of a pack. What cannot be read is told and left out."""
+    declarations: dict[str, Declaration] = {}
+    findings: list[Finding] = []
+    before = NONE_BEFORE
+    for number, path in enumerate(sorted(pack.declarations.iterdir()) if pack.declarations.is_dir() else [], start=1):
+        found = _read(path, number)
+        if isinstance(found, Declaration):
+            declarations[path.name] = found
+            findings += _breaks(path, found, before)
+        else:
+            findings.append(found)
+        before = hash_of(path)
+    return History(declarations, findings)
+
+
+def _read(path: Path, number: int) -> Declaration | Finding:
+    named = FILE_NAME.fullmatch(path.name)
+    if named is None or int(named["number"]) != number:
+        return Finding(path.name, f"is no declaration: the file in its place is called {number:04}-slug.toml")
+    try:
+        return Declaration.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
+    except tomllib.TOMLDecodeError as error:
+        return Finding(path.name, f"is not valid TOML: {error}")
+    except ValidationError as error:
+        wrong = (f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors(include_url=False))
+        return Finding(path.name, "is not a declaration", tuple(wrong))
+
+
+def _breaks(path: Path, declaration: Declaration, before: str) -> list[Finding]:
+    if declaration.before == before:
+        return []
+    return [
+        Finding(
+            path.name,
+            f"history was edited: what stands before it has the hash {before}, it was written behind "
+            f"{declaration.before}",
+        )
+    ]
+
+
+# --- what is, against what is declared --------------------------------------------------------------------------
+
+
+def undeclared(pack: Pack, history: History) -> list[Finding]:
+    """Every file that is not as the declarations have it: changed, new, missing."""
+    declared, actual = history.declared(), pack.hashes()
+    return [
+        *(
+            Finding(name, f"changed without a declaration; the last word on it is {declared[name][1]}")
+            for name in actual
+            if name in declared and declared[name][0] != actual[name]
+        ),
+        *(Finding(name, "is new, and no declaration names it") for name in actual if name not in declared),
+        *(
+            Finding(name, f"is missing; {file} declares it")
+            for name, (_, file) in declared.items()
+            if name not in actual
+        ),
+    ]
+
+
+def changes(pack: Pack, history: History) -> dict[str, str]:
+    """What the next declaration has to say: each fixture that is not as declared, with its hash or `removed`."""
+    declared, actual = history.declared(), pack.hashes()
+    changed = {name: value for name, value in actual.items() if name not in declared or declared[name][0] != value}
+    return changed | {name: REMOVED for name in declared if name not in actual}
+
+
+def draft(pack: Pack, history: History, why: str, section: str, text: str) -> str:
+    """The next declaration as a file, to be reviewed."""
+    files = sorted(pack.declarations.glob("*.toml")) if pack.declarations.is_dir() else []
+    before = hash_of(files[-1]) if files else NONE_BEFORE
+    lines = [f"before = {_quoted(before)}", f"why = {_quoted(why)}", ""]
+    lines += ["[changelog]", f"section = {_quoted(section)}", f"text = {_quoted(text)}", "", "[fixtures]"]
+    lines += [f"{_quoted(name)} = {_quoted(value)}" for name, value in sorted(changes(pack, history).items())]
+    return "\n".join(lines) + "\n"
+
+
+def next_file(pack: Pack, slug: str) -> Path:
+    """Where the next declaration belongs."""
+    count = len(list(pack.declarations.glob("*.toml"))) if pack.declarations.is_dir() else 0
+    return pack.declarations / f"{count + 1:04}-{slug}.toml"
+
+
+def _quoted(text: str) -> str:
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'

@@ -1,0 +1,174 @@
+"""What a turn costs (B): each cell of B3 another way, each price and figure off, each usage read otherwise."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any, Final
+
+from gateway.config import Config
+from gateway.core import contents, events, money
+from gateway.core.attempt import Attempt
+from gateway.core.money import (
+    UNMETERED_CHARGES,
+    Basis,
+    Cell,
+    ChargePolicy,
+    Ended,
+    Flag,
+    Price,
+    Usage,
+    charge_cell,
+    read_usage,
+    reservation_nanodollars,
+    text_tokens,
+    usage_was_observed,
+)
+from gateway.lock.mutants.flips import Flip, Mutant, added, everywhere, swapped, without
+
+OTHER_FLAG: Final = {None: Flag.UNMETERED, Flag.UNMETERED: None, Flag.ESTIMATED: None}
+
+
+def mutants() -> Iterator[Mutant]:
+    """All of them."""
+    yield from _cells()
+    yield from _metered_cells()
+    yield from _figures()
+    yield from _usages()
+
+
+def _cells() -> Iterator[Mutant]:
+    for key, cell in UNMETERED_CHARGES.items():
+        where = f"{key[0].value}, {'output' if key[1] else 'no output'}"
+        other = Basis.VOID if cell.basis is Basis.ESTIMATE else Basis.ESTIMATE
+        for what, changed in (
+            (f"{other.value} for {cell.basis.value}", Cell(other, cell.flag)),
+            ("another flag", Cell(cell.basis, OTHER_FLAG[cell.flag])),
+        ):
+            table = {**UNMETERED_CHARGES, key: changed}
+            yield Mutant(f"B3: {where}: {what}", ("B3",), swapped(money, "UNMETERED_CHARGES", table))
+
+
+def _metered_cells() -> Iterator[Mutant]:
+    def cells(changed: Callable[[Ended, Cell], Cell]) -> Flip:
+        def cell(ended: Ended, policy: ChargePolicy) -> Cell:
+            return changed(ended, charge_cell(ended, policy))
+
+        return everywhere(charge_cell, cell)
+
+    def no_flag(_ended: Ended, cell: Cell) -> Cell:
+        return Cell(cell.basis, None if cell.flag is Flag.FAILED_METERED else cell.flag)
+
+    def a_failure_is_void(ended: Ended, cell: Cell) -> Cell:
+        return Cell(Basis.VOID, cell.flag) if ended.usage is not None and ended.failed else cell
+
+    def flagged_with_output(ended: Ended, cell: Cell) -> Cell:
+        return Cell(cell.basis, Flag.FAILED_METERED) if ended.usage is not None and ended.failed else cell
+
+    def usage_is_void(ended: Ended, cell: Cell) -> Cell:
+        return Cell(Basis.VOID) if ended.usage is not None else cell
+
+    yield Mutant("B3: a metered failure without its flag", ("B3", "R4"), cells(no_flag))
+    yield Mutant("B3: a metered failure is void", ("B3", "R4"), cells(a_failure_is_void))
+    yield Mutant("B3: a metered failure behind output is flagged", ("B3", "R2"), cells(flagged_with_output))
+    yield Mutant("B3: usage is void", ("B2", "B3"), cells(usage_is_void))
+    for field in ("failed_metered", "delivered_unmetered"):
+        flip = everywhere(charge_cell, _deaf_to(field))
+        yield Mutant(f"B3: {field} is not asked", ("B3",), flip, words=(field,))
+
+
+def _deaf_to(field: str) -> Callable[[Ended, ChargePolicy], Cell]:
+    standard = getattr(ChargePolicy(), field)
+    return lambda ended, policy: charge_cell(ended, replace(policy, **{field: standard}))
+
+
+def _figures() -> Iterator[Mutant]:
+    yield from _prices()
+    yield Mutant("B4: four bytes are a token", ("B4",), swapped(money, "TEXT_BYTES_PER_TOKEN", 4))
+    yield Mutant("B4: tokens are rounded down", ("B4",), everywhere(text_tokens, lambda size: size // 3))
+    yield Mutant(
+        "B4: an estimate may be above the reservation", ("B4",), added(money, "min", lambda _first, cost: cost)
+    )
+    yield Mutant("B4: audio is text", ("B4",), swapped(events, "BASE64_TYPES", frozenset()))
+    yield Mutant("B4: base64 of the request is text", ("B4",), swapped(contents, "ENCODED_KEYS", frozenset()))
+    yield Mutant("B4: an image counts for nothing", ("B4",), swapped(contents, "_FLAT_TYPES", contents.FILE_TYPES))
+    yield Mutant("B4: escapes are counted as they stand", ("B4",), swapped(events, "_unescaped_bytes", len))
+    yield Mutant(
+        "B6: the reservation is at the cheapest route", ("B6", "M2"), everywhere(reservation_nanodollars, _cheapest)
+    )
+    yield Mutant("B6: the model's limit is reserved", ("B6",), change=_limit_of_the_model)
+    yield Mutant(
+        "B2: nothing is known of what was discarded",
+        ("R4", "L1"),
+        swapped(Attempt, "report", _unmetered_report),
+        words=('"0/0"',),
+    )
+    for table in ("READ_AND_BOUND", "READ_ONLY"):
+        for name in getattr(contents, table):
+            flip = swapped(contents, table, without(getattr(contents, table), name))
+            yield Mutant(f"B4: {name} is not counted", ("B4", "B6"), flip, words=(f'"{name}"', f"{name} ="))
+
+
+def _prices() -> Iterator[Mutant]:
+    def price(changed: Callable[[Price], Price]) -> Flip:
+        return swapped(Price, "cost_nanodollars", lambda held, usage: _true_cost(changed(held), usage))
+
+    yield Mutant(
+        "B2: cached tokens cost as much as others", ("B2",), price(lambda held: replace(held, cached_input=held.input))
+    )
+    yield Mutant(
+        "B2: reasoning tokens cost as much as others", ("B2",), price(lambda held: replace(held, reasoning=held.output))
+    )
+    yield Mutant("B2: input is free", ("B2", "B1"), price(lambda held: replace(held, input=0)))
+    yield Mutant("B2: output is free", ("B2", "B1"), price(lambda held: replace(held, output=0)))
+
+
+_true_cost: Final = Price.cost_nanodollars
+_true_report: Final = Attempt.report
+
+
+def _cheapest(input_tokens: int, output_tokens: int, prices: tuple[Price, ...]) -> int:
+    return min(reservation_nanodollars(input_tokens, output_tokens, (price,)) for price in prices)
+
+
+def _limit_of_the_model(config: Config) -> Config:
+    models = {
+        name: replace(model, max_output_tokens=model.max_output_tokens + 1) for name, model in config.models.items()
+    }
+    return replace(config, models=models)
+
+
+def _unmetered_report(attempt: Attempt, end: Any) -> Any:
+    report = _true_report(attempt, end)
+    is_discarded = end.verdict is not None and end.verdict.replay
+    return replace(report, usage=None) if is_discarded else report
+
+
+def _usages() -> Iterator[Mutant]:
+    def half_is_whole(value: object) -> Usage | None:
+        return read_usage({"output_tokens": 0, **value}) if isinstance(value, dict) else None
+
+    def words_are_numbers(value: object) -> Usage | None:
+        if not isinstance(value, dict):
+            return None
+        return read_usage({name: int(held) if isinstance(held, str | bool) else held for name, held in value.items()})
+
+    def less_than_nothing(value: object) -> Usage | None:
+        if not isinstance(value, dict):
+            return None
+        return read_usage({name: max(0, held) if isinstance(held, int) else held for name, held in value.items()})
+
+    def zeros_are_none(value: object) -> Usage | None:
+        return read_usage(value) if usage_was_observed(value) else None
+
+    yield Mutant("B5: half a usage is one", ("B5", "R4"), everywhere(read_usage, half_is_whole))
+    yield Mutant("B5: words and truths are numbers", ("B5",), everywhere(read_usage, words_are_numbers))
+    yield Mutant("B5: less than nothing is nothing", ("B5",), everywhere(read_usage, less_than_nothing))
+    yield Mutant("B5: zeros are no usage", ("B5",), everywhere(read_usage, zeros_are_none))
+    yield Mutant("R4: zeros are observed", ("R4",), everywhere(usage_was_observed, lambda _value: True))
+    yield Mutant("R4: half a usage is not observed", ("R4", "B5"), everywhere(usage_was_observed, _only_whole))
+
+
+def _only_whole(value: object) -> bool:
+    usage = read_usage(value)
+    return usage is not None and usage_was_observed(value)

@@ -1,0 +1,116 @@
+"""How an upstream's bytes are read (P), which route is asked (M1, C3), and what the house says of itself (R12–R14)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any, Final
+
+from gateway.core import sse
+from gateway.core.events import Event, classify, parse_object
+from gateway.core.failures import Failure, FailureKind, failure_from_answer, gateway_failure
+from gateway.core.routing import next_route
+from gateway.core.sse import SSEParser, block_data, read_block
+from gateway.lock.mutants.flips import Flip, Mutant, everywhere, swapped
+from gateway.turn.house import StandingHouse
+from gateway.upstream import sse as upstream
+from gateway.upstream.encodings import decoder_for
+from gateway.upstream.sse import SSEUpstream
+
+
+def mutants() -> Iterator[Mutant]:
+    """All of them."""
+    yield from _bytes()
+    yield from _answers()
+    yield from _routes()
+
+
+def _bytes() -> Iterator[Mutant]:
+    yield Mutant("P1: lines end at LF alone", ("P1", "E10"), swapped(SSEParser, "_find_blank_line", _two_line_feeds))
+    yield Mutant("P3: a byte order mark is no mark", ("P3",), swapped(sse, "BYTE_ORDER_MARK", b"\x00"))
+    yield Mutant(
+        "P5: the first data line is all",
+        ("P5",),
+        everywhere(block_data, lambda block: block_data(block).split(b"\n")[0]),
+    )
+    yield Mutant("P6: a pending event never counts", ("P6",), swapped(SSEParser, "receive_end", _never_whole))
+    yield Mutant("P8: any encoding is none", ("P8",), everywhere(decoder_for, lambda _encoding: decoder_for("")))
+    yield Mutant("E7: the event line is trusted", ("E7",), everywhere(read_block, _as_its_line_says))
+
+
+def _two_line_feeds(_parser: SSEParser, buffer: bytes | bytearray, start: int) -> int | None:
+    found = buffer.find(b"\n\n", start)
+    return None if found < 0 else found + 2
+
+
+def _never_whole(_parser: SSEParser, *, clean: bool) -> None:
+    """Whatever the end was."""
+
+
+def _as_its_line_says(block: bytes) -> Event | None:
+    event = read_block(block)
+    named = EVENT_LINE.search(block)
+    if event is None or named is None:
+        return event
+    name = named[1].decode("latin-1").strip()
+    return event._replace(type=name, kind=classify(name), body=parse_object(event.data))
+
+
+EVENT_LINE: Final = re.compile(rb"^event: ?(.*)$", re.MULTILINE)
+
+
+def _answers() -> Iterator[Mutant]:
+    yield Mutant(
+        "P9: a bad response is not retryable", ("P9",), swapped(SSEUpstream, "_bad_response", _final_bad_response)
+    )
+    yield Mutant(
+        "F2: what was never sent is a read error", ("F2", "R10"), _made(FailureKind.NEVER_SENT, FailureKind.READ_ERROR)
+    )
+    yield Mutant(
+        "R9: a read error was never sent", ("R9", "R10"), _made(FailureKind.READ_ERROR, FailureKind.NEVER_SENT)
+    )
+    yield Mutant("F2: an upstream's 401 is told as it is", ("F2", "X2"), everywhere(failure_from_answer, _as_it_is))
+
+
+_true_bad_response: Final = SSEUpstream._bad_response
+
+
+def _final_bad_response(asked: SSEUpstream, what: str) -> Failure:
+    return replace(_true_bad_response(asked, what), kind=FailureKind.NOT_RETRYABLE)
+
+
+def _made(true: FailureKind, false: FailureKind) -> Flip:
+    """The adapter takes one kind of failure for another."""
+
+    def made(kind: FailureKind, code: str, message: str) -> Failure:
+        return gateway_failure(false if kind is true else kind, code, message)
+
+    return swapped(upstream, "gateway_failure", made)
+
+
+def _as_it_is(answer: Any, codes: frozenset[str]) -> Failure:
+    failure = failure_from_answer(answer, codes)
+    return replace(failure, code="unnamed", status=answer.status, answer=answer)
+
+
+def _routes() -> Iterator[Mutant]:
+    yield Mutant("M1: the last route is asked first", ("M1",), everywhere(next_route, _backwards))
+    yield Mutant("R14: a route is tried twice", ("R14", "R15"), everywhere(next_route, _again))
+    yield Mutant(
+        "C3: a route that cools down is asked", ("C3", "R14"), _house("is_cooling", lambda _house, _route: False)
+    )
+    yield Mutant("R13: the budget is never spent", ("R13",), _house("is_throttled", lambda _house: False))
+    yield Mutant("R12: the house never drains", ("R12", "T7"), _house("is_draining", lambda _house: False))
+
+
+def _house(question: str, answer: Callable[..., bool]) -> Flip:
+    return swapped(StandingHouse, question, answer)
+
+
+def _backwards(routes: Any, tried: Any, cooling: Any) -> str | None:
+    return next_route(tuple(reversed(routes)), tried, cooling)
+
+
+def _again(routes: Any, _tried: Any, cooling: Any) -> str | None:
+    return next_route(routes, (), cooling)

@@ -1,0 +1,240 @@
+"""The player: drives the whole app through one scenario, in memory, on virtual time, through one door.
+
+    scenario --make_world--> gateway on scripted upstreams <--requests, acts--  the client of this module
+                                    |
+                              four columns (transcript.py)
+
+Over HTTP each request is a connection of its own; over a WebSocket all are made on one. Requests follow each other;
+beside them the client's acts and the house's drain happen at their times.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Final
+
+import trio
+from structlog.testing import capture_logs
+
+from gateway.core.messages import Headers
+from gateway.lock.driver import Client, connect
+from gateway.lock.scenario import DOORS, ClientAct, DoorName, Scenario
+from gateway.lock.stores import seconds, words_of_records
+from gateway.lock.transcript import Columns, Entry, Transcript
+from gateway.lock.virtual import virtual_run
+from gateway.lock.world import Change, World, make_world
+from gateway.upstream.scripted import Call
+
+BETWEEN_TURNS_SECONDS: Final = 1.0
+"""From a turn's last word to the next request: so turns are told apart by their times."""
+
+
+class Crashed(Exception):
+    """The app raised: no scenario may make it do that."""
+
+
+def play(scenario: Scenario, name: str, *, order: int = 0, change: Change | None = None) -> Transcript:
+    """The scenario through each of its doors. Raises ScenarioError and Crashed."""
+    return {
+        door: play_door(scenario, name, door, order=order, change=change) for door in DOORS if door in scenario.doors
+    }
+
+
+def play_door(
+    scenario: Scenario, name: str, door: DoorName, *, order: int = 0, change: Change | None = None
+) -> Columns:
+    """The scenario through one door, under the task order that `order` seeds."""
+    with capture_logs():
+        world, stage = virtual_run(_perform, scenario, name, door, change, order=order)
+    crash = next((client.crash for client in stage.clients if client.crash is not None), None)
+    if crash is not None:
+        raise Crashed(f"{name} on {door}: {crash!r}") from crash
+    return _columns(world, stage)
+
+
+async def _perform(scenario: Scenario, name: str, door: DoorName, change: Change | None) -> tuple[World, Stage]:
+    world = make_world(scenario, name, change)
+    stage = Stage(scenario, world, door)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(stage.act, nursery)
+        await (stage.post_requests() if door == "http" else stage.send_requests())
+        nursery.cancel_scope.cancel()
+    return world, stage
+
+
+class Stage:
+    """One scenario while it is played."""
+
+    def __init__(self, scenario: Scenario, world: World, door: DoorName) -> None:
+        self.clients: list[Client] = []
+        self._scenario = scenario
+        self._world = world
+        self._door = door
+        self._headers: Headers = (
+            *(() if scenario.key == "" else (("authorization", f"Bearer {scenario.key}"),)),
+            ("content-type", "application/json"),
+            *scenario.headers.items(),
+        )
+
+    # --- requests -----------------------------------------------------------------------------------------------
+
+    async def post_requests(self) -> None:
+        """One connection after the other, each when the one before has had its last word."""
+        async with trio.open_nursery() as nursery:
+            for number, body in enumerate(self._written({"stream": True})):
+                await trio.sleep(BETWEEN_TURNS_SECONDS if number else 0)
+                client = await nursery.start(self.post_request, body)
+                await client.wait_for(_has_last_words(1))
+
+    async def post_request(self, body: bytes, task_status: trio.TaskStatus[Client] = trio.TASK_STATUS_IGNORED) -> None:
+        """One connection, to its end; reports its client."""
+        method = self._scenario.method
+        async with connect(self._world.gateway.app, "http", method=method, headers=self._headers, body=body) as client:
+            self.clients.append(client)
+            task_status.started(client)
+
+    async def send_requests(self) -> None:
+        """One connection: each create when the one before has had its last word; then the client stays a while."""
+        async with connect(self._world.gateway.app, "websocket", headers=self._headers) as client:
+            self.clients.append(client)
+            await trio.sleep_until(self._scenario.begins_at)
+            for number, body in enumerate(self._written({"type": "response.create"})):
+                await trio.sleep(BETWEEN_TURNS_SECONDS if number else 0)
+                client.send_text(body.decode())
+                await client.wait_for(_has_last_words(number + 1))
+            with trio.move_on_after(self._scenario.stays_seconds):
+                await client.wait_for(_is_over)
+            client.leave()
+
+    def _written(self, first: dict[str, Any]) -> list[bytes]:
+        """The bodies, the door's own member first: so that both doors send the same bytes upstream."""
+        if self._scenario.body is not None:
+            return [self._scenario.body.encode()]
+        bodies = [{**first, **body} for body in self._scenario.bodies()]
+        return [json.dumps(body, separators=(",", ":"), ensure_ascii=False).encode() for body in bodies]
+
+    # --- what happens beside ------------------------------------------------------------------------------------
+
+    async def act(self, nursery: trio.Nursery) -> None:
+        """The client's acts and the house's, in the order of their times."""
+        happenings: list[tuple[float, Callable[[], None]]] = [
+            (act.at, partial(self._do, act, nursery)) for act in self._scenario.client
+        ]
+        drains_at = self._scenario.house.drains_at
+        if drains_at is not None:
+            happenings.append((drains_at, self._world.gateway.drain))
+        for at, happening in sorted(happenings, key=lambda happening: happening[0]):
+            await trio.sleep_until(at)
+            happening()
+        await trio.sleep_forever()
+
+    def _do(self, act: ClientAct, nursery: trio.Nursery) -> None:
+        for _ in range(act.times):
+            if act.does == "posts":
+                nursery.start_soon(self.post_request, self._written({"stream": True})[0])
+            else:
+                ACTS[act.does](self.clients[-1], act)
+
+
+def _has_last_words(turns: int) -> Callable[[Client], bool]:
+    return lambda client: client.last_words >= turns or _is_over(client)
+
+
+def _is_over(client: Client) -> bool:
+    return client.has_left or client.is_closed
+
+
+def _send(client: Client, act: ClientAct) -> None:
+    if act.hex is not None:
+        client.send_bytes(bytes.fromhex(act.hex))
+    elif act.text is not None:
+        client.send_text(act.text)
+    else:
+        client.send_text(json.dumps({} if act.frame is None else act.frame, separators=(",", ":")))
+
+
+ACTS: Final[dict[str, Callable[[Client, ClientAct], None]]] = {
+    "leaves": lambda client, _act: client.leave(),
+    "half-closes": lambda client, _act: client.half_close(),
+    "stalls": lambda client, _act: client.stall(),
+    "reads": lambda client, _act: client.resume(),
+    "sends": _send,
+}
+
+
+# --- columns ----------------------------------------------------------------------------------------------------
+
+
+def _columns(world: World, stage: Stage) -> Columns:
+    return {
+        "client": [entry for client in stage.clients for entry in _frames(client)],
+        "upstream": [_call(call) for call in world.calls],
+        "money": world.stores.money([turn.opening.turn_id for turn in world.stores.turns]),
+        "records": [
+            {"turn": number, **words_of_records(turn)} for number, turn in enumerate(world.stores.turns, start=1)
+        ],
+    }
+
+
+COMMON_HEADERS: Final = frozenset(
+    {"host", "content-length", "connection", "accept", "accept-encoding", "content-type", "user-agent"}
+)
+"""What every call carries; a scenario shows what is beside it."""
+
+
+def _call(call: Call) -> Entry:
+    headers = {name.lower(): value for name, value in call.headers if name.lower() not in COMMON_HEADERS}
+    closed_at = None if call.closed_at is None else seconds(call.closed_at)
+    return {
+        "at": seconds(call.at),
+        "route": call.upstream,
+        "closed_at": closed_at,
+        "headers": headers,
+        "body": _text(call.body),
+    }
+
+
+def _frames(client: Client) -> list[Entry]:
+    frames = _websocket_frames(client) if client.kind == "websocket" else _http_frames(client)
+    return [{"at": seconds(at), **frame} for at, frame in frames]
+
+
+def _websocket_frames(client: Client) -> list[tuple[float, Entry]]:
+    frames: list[tuple[float, Entry]] = []
+    for at, message in client.sent:
+        kind = message["type"]
+        if kind == "websocket.accept":
+            frames.append((at, {"accept": client.headers}))
+        elif kind == "websocket.send":
+            frames.append((at, {"frame": message.get("text") or _text(message.get("bytes") or b"")}))
+        elif kind == "websocket.close":
+            frames.append((at, {"close": message.get("code", 1000)}))
+        elif kind == "websocket.http.response.start":
+            frames.append((at, {"status": client.status, "headers": client.headers}))
+        elif message.get("body"):
+            frames.append((at, {"body": _text(message["body"])}))
+    return frames
+
+
+def _http_frames(client: Client) -> list[tuple[float, Entry]]:
+    frames: list[tuple[float, Entry]] = []
+    if client.status:
+        frames.append((client.started_at, {"status": client.status, "headers": client.headers}))
+    if client.is_stream:
+        frames += [(at, {_kind(block): _text(block)}) for at, block in client.blocks]
+    else:
+        frames += [(at, {"body": _text(data)}) for at, data in client.pieces]
+    if client.has_whole_body:
+        frames.append((client.body_ended_at, {"end": True}))
+    return frames
+
+
+def _kind(block: bytes) -> str:
+    return "comment" if block.startswith(b":") else "event"
+
+
+def _text(data: bytes) -> str:
+    """Bytes that are no text are told by their numbers."""
+    return data.decode("utf-8", "backslashreplace")

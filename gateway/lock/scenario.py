@@ -1,0 +1,208 @@
+"""A scenario as data (K1): the request, what each upstream does at which instant, what the client does. One TOML file.
+
+    about = "A stream that breaks before its first event is run once more, on the other route."
+    rules = ["R15"]                       the rules it shows, by id; `cases` are bug reports by number
+
+    [request]                             members of the request, on top of DEFAULTS
+    [[upstream]]                          one reply of a route, in order; steps are in `notation.py`
+    route = "a"
+    does = ["created", 3.0, "break"]
+    [[client]]                            what the client does beside, each at its time
+    at = 2.0
+    does = "leaves"
+    [house]  [[fault]]  [config]          how the house stands, what a store does wrong, what the operator configured
+    [differs]                             columns in which the doors differ, and why
+
+Every mistake is told at once, with file, key and fix.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import Field, ValidationError, model_validator
+from pydantic_core import ErrorDetails
+
+from gateway.config.problems import REFUSED, Problem, key_path, refusal, suggestion
+from gateway.config.section import Section
+from gateway.lock.notation import NotationError, Speaker
+from gateway.ports import Ledger, Records
+
+DoorName = Literal["http", "websocket"]
+DOORS: Final[tuple[DoorName, ...]] = ("http", "websocket")
+COLUMNS: Final = ("client", "upstream", "money", "records")
+MODEL: Final = "gpt-test"
+DEFAULTS: Final[Mapping[str, Any]] = {"model": MODEL, "input": "hi", "store": False}
+"""The request if a scenario says nothing of it: one that may be run twice."""
+
+PORTS: Final = {"ledger": Ledger, "records": Records}
+
+At = Annotated[float, Field(ge=0)]
+
+
+class UpstreamReply(Section):
+    """One answer of a route. Durations are seconds."""
+
+    route: Literal["a", "b", "c"]
+    does: tuple[Any, ...] = Field(default=(), strict=False)
+    status: int = Field(default=200, ge=100, le=599)
+    code: str | None = Field(
+        default=None, description="of the error object that a status of 4xx or 5xx has as its body"
+    )
+    body: str | None = Field(default=None, description="the whole body, in the place of `does` and `code`")
+    headers: dict[str, str] = Field(default={})
+    refuses: bool = Field(default=False, description="the connection is refused")
+    connect_seconds: At = 0.0
+    head_seconds: At = 0.0
+    is_numbered: bool = Field(default=True, description="whether its events have sequence numbers")
+
+    @model_validator(mode="after")
+    def _in_notation(self) -> UpstreamReply:
+        try:
+            Speaker("a1", MODEL).steps(self.does)
+        except NotationError as error:
+            raise refusal(error.problem, error.fix) from None
+        return self
+
+
+class ClientAct(Section):
+    """What the client does beside its requests, at a time: `sends` a frame on its WebSocket, `posts` its request once
+    more, on a connection of its own."""
+
+    at: At
+    does: Literal["leaves", "half-closes", "stalls", "reads", "sends", "posts"]
+    frame: dict[str, Any] | None = Field(default=None, description="on a WebSocket: an object, sent as text")
+    text: str | None = Field(default=None, description="a text frame as it is")
+    hex: str | None = Field(default=None, description="a binary frame")
+    times: int = Field(default=1, ge=1)
+
+
+class House(Section):
+    """How the house stands (R12-R14)."""
+
+    drains_at: At | None = None
+    is_throttled: bool = False
+    cooling: tuple[str, ...] = Field(default=(), strict=False)
+
+
+class Fault(Section):
+    """What a store does wrong: at the `on`-th call of that name, or at every one if `on` is 0."""
+
+    store: Literal["ledger", "records"]
+    call: str
+    on: int = Field(default=1, ge=0)
+    how: Literal["unavailable", "raises", "hangs"]
+
+    @model_validator(mode="after")
+    def _of_the_store(self) -> Fault:
+        calls = [name for name in vars(PORTS[self.store]) if not name.startswith("_")]
+        if self.call not in calls:
+            raise refusal(f"names a call that {self.store} does not have", suggestion(self.call, calls))
+        return self
+
+
+class Scenario(Section):
+    """One scenario. `requests`, if there are any, are made one after the other, each on top of `request`."""
+
+    about: str = Field(min_length=1)
+    rules: tuple[str, ...] = Field(default=(), strict=False)
+    cases: tuple[int, ...] = Field(default=(), strict=False)
+    article: str | None = Field(default=None, description="the boundary of the article that it is")
+    doors: tuple[DoorName, ...] = Field(default=DOORS, strict=False, min_length=1)
+    request: dict[str, Any] = Field(default={})
+    requests: tuple[dict[str, Any], ...] = Field(default=(), strict=False)
+    omits: tuple[str, ...] = Field(default=(), strict=False, description="members of the request that are left out")
+    nulls: tuple[str, ...] = Field(default=(), strict=False, description="members of the request that are null")
+    body: str | None = Field(default=None, description="the body or frame as it is, in the place of a request")
+    method: Literal["POST", "GET"] = "POST"
+    headers: dict[str, str] = Field(default={})
+    key: str = "demo-key"
+    begins_at: At = Field(default=0.0, description="on a WebSocket: when its first request is made")
+    stays_seconds: At = Field(default=2.0, description="on a WebSocket: for how long the client stays after its turns")
+    client: tuple[ClientAct, ...] = Field(default=(), strict=False)
+    upstream: tuple[UpstreamReply, ...] = Field(default=(), strict=False)
+    house: House = House()
+    fault: tuple[Fault, ...] = Field(default=(), strict=False)
+    config: dict[str, Any] = Field(default={})
+    differs: dict[Literal["client", "upstream", "money", "records"], str] = Field(default={})
+
+    @model_validator(mode="after")
+    def _stalls_end(self) -> Scenario:
+        stalls = max((act.at for act in self.client if act.does == "stalls"), default=-1.0)
+        if stalls >= 0 and not any(act.at > stalls and act.does in ("leaves", "reads") for act in self.client):
+            raise refusal("has a client that stalls for ever", "let it read again or leave, at a time of its own")
+        return self
+
+    @property
+    def routes(self) -> tuple[str, ...]:
+        """The routes of the model, in order: `a`, and those that have a reply."""
+        return tuple(sorted({"a", *(reply.route for reply in self.upstream)}))
+
+    def bodies(self) -> list[dict[str, Any]]:
+        """The members of each request, in order."""
+        return [self._members(one) for one in self.requests or ({},)]
+
+    def _members(self, own: Mapping[str, Any]) -> dict[str, Any]:
+        members = {**DEFAULTS, **self.request, **own, **dict.fromkeys(self.nulls)}
+        return {name: value for name, value in members.items() if name not in self.omits}
+
+
+class ScenarioError(Exception):
+    """A scenario that cannot be played: everything that is wrong with it, one line for each."""
+
+    def __init__(self, problems: list[Problem]) -> None:
+        self.problems = tuple(problems)
+        super().__init__("\n".join(str(problem) for problem in problems))
+
+
+def read_scenario(path: Path) -> Scenario:
+    """The scenario in a file. Raises ScenarioError."""
+    return parse_scenario(path.read_text(encoding="utf-8"), path.name)
+
+
+def parse_scenario(text: str, file: str) -> Scenario:
+    """The scenario in a text; `file` is its name in problems. Raises ScenarioError."""
+    try:
+        return Scenario.model_validate(tomllib.loads(text))
+    except tomllib.TOMLDecodeError as error:
+        raise ScenarioError([Problem(file, "", f"is not valid TOML ({error})", "correct the syntax there")]) from None
+    except ValidationError as error:
+        problems = list(_problems(error, file))
+    raise ScenarioError(problems)
+
+
+# --- mistakes in words ------------------------------------------------------------------------------------------
+
+SECTIONS: Final[Mapping[str, type[Section]]] = {
+    "upstream": UpstreamReply,
+    "client": ClientAct,
+    "house": House,
+    "fault": Fault,
+}
+
+
+def _problems(error: ValidationError, file: str) -> Iterator[Problem]:
+    for details in error.errors(include_url=False):
+        problem, fix = _words(details)
+        yield Problem(file, key_path(details["loc"]), problem, fix)
+
+
+def _words(details: ErrorDetails) -> tuple[str, str]:
+    context: dict[str, Any] = details.get("ctx", {})
+    if details["type"] == REFUSED:
+        return context["problem"], context["fix"]
+    if details["type"] == "extra_forbidden":
+        return "is not a known key", suggestion(details["loc"][-1], list(_fields_beside(details["loc"])))
+    if details["type"] == "missing":
+        return "is missing", "add it"
+    if details["type"] == "literal_error":
+        return "is not one of the words allowed here", f"write {context['expected']}"
+    return f"is not usable ({details['msg']})", "compare it with the other scenarios"
+
+
+def _fields_beside(location: tuple[str | int, ...]) -> Mapping[str, Any]:
+    section = SECTIONS.get(str(location[0])) if len(location) > 1 else Scenario
+    return {} if section is None else section.model_fields

@@ -1,0 +1,92 @@
+"""What documents say that the code and the fixtures know: the README's replay table (K5), the declarations in the
+changelog (K3), a page for each scenario.
+
+`gateway lock table` writes all of it; a test holds that it is as it would be written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from gateway.core.replay import NEVER_RULES, REPLAY
+from gateway.lock.declarations import read_history
+from gateway.lock.pack import Pack, hash_of
+from gateway.lock.pages import page
+from gateway.lock.scenario import read_scenario
+from gateway.lock.transcript import from_text
+
+HASH_CHARACTERS: Final = 12
+"""How much of a declaration's hash the changelog shows: so an edited one is seen there, too."""
+
+
+class MarksMissing(ValueError):
+    """A document without the marks between which a part of it is written."""
+
+
+@dataclass(frozen=True, slots=True)
+class Marks:
+    """The lines around a part that is written."""
+
+    start: str
+    end: str
+
+    def filled(self, text: str, part: str) -> str:
+        """The text with that part between the marks. Raises MarksMissing."""
+        before, _, rest = text.partition(self.start)
+        _, found, after = rest.partition(self.end)
+        if not found:
+            raise MarksMissing(f"the marks {self.start.strip()!r} and {self.end.strip()!r} are missing")
+        return before + self.start + part + self.end + after
+
+
+README_MARKS: Final = Marks(
+    "<!-- replay table: made from gateway/core/replay.py by `gateway lock table` -->\n",
+    "<!-- end of replay table -->\n",
+)
+CHANGELOG_MARKS: Final = Marks(
+    "<!-- made from fixtures/declarations by `gateway lock table` -->\n", "<!-- end of declarations -->\n"
+)
+
+
+def replay_table() -> str:
+    """The decision as Markdown: one row for each rule, in its order."""
+    rows = ["| rule | reason | when | replay |", "|---|---|---|---|"]
+    for rule in NEVER_RULES:
+        reasons = ", ".join(f"`{reason.value}`" for reason in rule.reasons)
+        rows.append(f"| {rule.id} | {reasons} | {rule.when} | no |")
+    rows.append(f"| {REPLAY.rule} | `{REPLAY.reason.value}` | none of these | **once, on another route** |")
+    return "\n".join(rows) + "\n"
+
+
+def declared_changes(pack: Pack) -> str:
+    """A line for each declaration, the newest first: what it says of itself, its file, the beginning of its hash."""
+    lines = [
+        f"- {declaration.changelog.section}: {declaration.changelog.text} (`{file}`, "
+        f"{hash_of(pack.declarations / file)[:HASH_CHARACTERS]})"
+        for file, declaration in read_history(pack).declarations.items()
+    ]
+    return "".join(f"{line}\n" for line in reversed(lines))
+
+
+def documents(pack: Pack, repository: Path) -> Iterator[tuple[Path, str]]:
+    """Each document with the text that it must have. Raises MarksMissing, and FileNotFoundError outside a checkout."""
+    readme, changelog = repository / "README.md", repository / "CHANGELOG.md"
+    yield readme, README_MARKS.filled(readme.read_text(encoding="utf-8"), replay_table())
+    yield changelog, CHANGELOG_MARKS.filled(changelog.read_text(encoding="utf-8"), declared_changes(pack))
+    for name in pack.names:
+        yield pack.pages / f"{name}.md", scenario_page(pack, name)
+
+
+def scenario_page(pack: Pack, name: str) -> str:
+    """The page of a scenario, from its two files."""
+    transcript = from_text(pack.transcript(name).read_text(encoding="utf-8"))
+    return page(name, read_scenario(pack.scenario(name)), transcript)
+
+
+def left_over(pack: Pack) -> list[Path]:
+    """Pages of scenarios that are no more."""
+    kept = {f"{name}.md" for name in pack.names}
+    return sorted(path for path in pack.pages.glob("*") if path.name not in kept)

@@ -1,0 +1,158 @@
+"""The gateway of a scenario: its configuration, its scripted upstreams, its stores.
+
+The configuration is one account, one key, one model with routes `a` and `b`, at prices with which every kind of token
+shows in the sum. A scenario's `config` is laid over it and read as an operator's file is.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import count
+from pathlib import Path
+from typing import Any, Final
+
+from gateway.app import Gateway, Parts
+from gateway.config import Config, ConfigError, Problem, parse
+from gateway.lock.notation import Speaker
+from gateway.lock.scenario import MODEL, Scenario, ScenarioError, UpstreamReply
+from gateway.lock.stores import Stores
+from gateway.turn.house import StandingHouse
+from gateway.upstream.scripted import EVENT_STREAM, JSON_BODY, Call, Reply, Script, ScriptedTransport
+
+PRICE: Final = {"input": "1", "cached_input": "0.5", "output": "2", "reasoning": "4"}
+"""Dollars for a million tokens: one of input costs 1000 nano-dollars, cached 500, of output 2000, reasoning 4000."""
+KEY_SECRET: Final = "demo-key"
+
+Change = Callable[[Config], Config]
+"""What else is done to a configuration: an operator's own settings, or a mutant's."""
+
+
+@dataclass(slots=True)
+class World:
+    """A gateway with its scripted upstreams and stores."""
+
+    gateway: Gateway
+    scripts: Mapping[str, Script]
+    stores: Stores
+
+    @property
+    def calls(self) -> list[Call]:
+        """All upstream calls, in order of time; of one instant in the order of routes."""
+        return sorted((call for script in self.scripts.values() for call in script.calls), key=lambda call: call.at)
+
+
+def make_world(scenario: Scenario, file: str, change: Change | None = None) -> World:
+    """The gateway that a scenario describes. Raises ScenarioError."""
+    config = configured(scenario, file)
+    config = config if change is None else change(config)
+    stores = Stores(config, scenario.fault)
+    scripts = {route: Script(route, _replies(scenario, route, config)) for route in scenario.routes}
+    house = StandingHouse()
+    house.throttled = scenario.house.is_throttled
+    house.cooling.update(scenario.house.cooling)
+    parts = Parts(
+        transports={route: ScriptedTransport(script) for route, script in scripts.items()},
+        house=house,
+        new_request_id=_numbered(),
+    )
+    return World(Gateway(config, stores.put_into(parts)), scripts, stores)
+
+
+def _numbered() -> Callable[[], str]:
+    numbers: Iterator[int] = count(1)
+    return lambda: f"req_{next(numbers)}"
+
+
+# --- configuration ----------------------------------------------------------------------------------------------
+
+
+def configured(scenario: Scenario, file: str) -> Config:
+    """The scenario's configuration. Raises ScenarioError for one that an operator's file could not have."""
+    strangers = [name for name in scenario.config.get("routes", {}) if name not in scenario.routes]
+    if strangers:
+        fix = f"give it a reply, or name one of: {', '.join(scenario.routes)}"
+        raise ScenarioError([Problem(file, f"config.routes.{name}", "is no route here", fix) for name in strangers])
+    try:
+        return _parsed(toml_text(document(scenario)), f"{file}: config")
+    except ConfigError as error:
+        raise ScenarioError(list(error.problems)) from None
+
+
+@lru_cache(maxsize=256)
+def _parsed(text: str, file: str) -> Config:
+    return parse(text, file=file, environ={}, directory=Path())
+
+
+def document(scenario: Scenario) -> dict[str, Any]:
+    """The tables of the file: the house's own, and those of `config` over them. Its tables `account`, `key`, `route`
+    and `model` stand for the one of that kind, `route` for all of them."""
+    own = dict(scenario.config)
+    account, key, model, every = (own.pop(name, {}) for name in ("account", "key", "model", "route"))
+    each = own.pop("routes", {})
+    routes = {name: {**_route(name), **every, **each.get(name, {})} for name in scenario.routes}
+    return {
+        **own,
+        "server": {"allow_inline_secrets": True, **own.get("server", {})},
+        "accounts": {"main": {"balance": "1000", **account}},
+        "keys": {"main": {"account": "main", "secret": {"inline": KEY_SECRET}, **key}},
+        "routes": routes,
+        "models": {MODEL: {"routes": list(routes), "max_output_tokens": 1000, **model}},
+    }
+
+
+def _route(name: str) -> dict[str, Any]:
+    credential = {"inline": f"credential-of-{name}"}
+    return {"base_url": f"http://{name}.test/v1", "credential": credential, "price": PRICE}
+
+
+def toml_text(tables: Mapping[str, Any]) -> str:
+    """The document as TOML: one inline table for each of its tables."""
+    return "".join(f"{_key(name)} = {_value(value)}\n" for name, value in tables.items())
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{_key(name)} = {_value(held)}" for name, held in value.items()) + "}"
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(map(_value, value)) + "]"
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _key(name: str) -> str:
+    return json.dumps(name, ensure_ascii=False)
+
+
+# --- upstreams --------------------------------------------------------------------------------------------------
+
+
+def _replies(scenario: Scenario, route: str, config: Config) -> list[Reply]:
+    model = config.routes[route].upstream_model or MODEL
+    written = [reply for reply in scenario.upstream if reply.route == route]
+    return [_reply(reply, f"{route}{number}", model) for number, reply in enumerate(written, start=1)] or [Reply()]
+
+
+def _reply(written: UpstreamReply, call: str, model: str) -> Reply:
+    speaker = Speaker(call, model, written.is_numbered)
+    is_error = written.status >= 400
+    steps = speaker.steps(written.does)
+    if written.body is not None:
+        steps = [written.body.encode()]
+    elif is_error and not steps:
+        steps = [_error_body(written, call)]
+    headers = {**dict(JSON_BODY if is_error else EVENT_STREAM), "x-request-id": f"req_of_{call}", **written.headers}
+    return Reply(
+        steps=tuple(steps),
+        status=written.status,
+        headers=tuple(headers.items()),
+        refuses=written.refuses,
+        connect_seconds=written.connect_seconds,
+        head_seconds=written.head_seconds,
+    )
+
+
+def _error_body(written: UpstreamReply, call: str) -> bytes:
+    error = {"message": f"the words of {call}", "type": "some_type", "param": None, "code": written.code}
+    return json.dumps({"error": error}).encode()

@@ -1,0 +1,92 @@
+"""K1: a scenario is read with every mistake named: file, key, problem, fix."""
+
+from typing import Any
+
+import pytest
+
+from gateway.lock.pack import shipped
+from gateway.lock.player import play
+from gateway.lock.scenario import ScenarioError, parse_scenario, read_scenario
+
+
+def mistakes(text: str) -> list[str]:
+    with pytest.raises(ScenarioError) as raised:
+        parse_scenario(f'about = "x"\n{text}', "x.toml")
+    return [str(problem) for problem in raised.value.problems]
+
+
+@pytest.mark.parametrize(
+    ("text", "mistake"),
+    [
+        ("rules = ", "x.toml: is not valid TOML (Invalid value (at end of document)); correct the syntax there"),
+        ('rule = ["R1"]', 'x.toml: rule: is not a known key; did you mean "rules"?'),
+        ('[[upstream]]\ndoes = ["answer"]', "x.toml: upstream[0].route: is missing; add it"),
+        ('[[upstream]]\nroute = "a"\ndo = []', 'x.toml: upstream[0].do: is not a known key; did you mean "does"?'),
+        (
+            '[[upstream]]\nroute = "a"\ndoes = ["create"]',
+            "x.toml: upstream[0]: 'create' is not in the notation; begin it with one of: created, queued, in_progress, "
+            "delta, completed, incomplete, cancelled, failed, error, answer, comment, done, break, silence",
+        ),
+        (
+            '[[fault]]\nstore = "ledger"\ncall = "reserv"\nhow = "raises"',
+            'x.toml: fault[0]: names a call that ledger does not have; did you mean "reserve"?',
+        ),
+        (
+            '[[client]]\nat = 1\ndoes = "jumps"',
+            "x.toml: client[0].does: is not one of the words allowed here; write 'leaves', 'half-closes', 'stalls', "
+            "'reads', 'sends' or 'posts'",
+        ),
+        (
+            '[[client]]\nat = 1\ndoes = "stalls"',
+            "x.toml: has a client that stalls for ever; let it read again or leave, at a time of its own",
+        ),
+        (
+            "[[client]]\nat = -1\ndoes = 'leaves'",
+            "x.toml: client[0].at: is not usable (Input should be greater than or equal to 0); compare it with the "
+            "other scenarios",
+        ),
+    ],
+)
+def test_a_mistake_is_named_with_its_place_and_its_fix(text: str, mistake: str) -> None:
+    assert mistakes(text) == [mistake]
+
+
+def test_all_mistakes_are_told_at_once() -> None:
+    assert len(mistakes("rule = []\n[house]\ndrain_at = 1\n[[client]]\nat = 1")) == 3
+
+
+def test_a_configuration_that_no_operator_could_write_is_told_by_its_key() -> None:
+    scenario = parse_scenario('about = "x"\n[config.server]\ndrain_timeout = -1', "x.toml")
+    with pytest.raises(ScenarioError) as raised:
+        play(scenario, "x.toml")
+    assert str(raised.value) == "x.toml: config: server.drain_timeout: is -1, which is too low; write 0 or more"
+
+
+def test_a_route_that_does_not_reply_cannot_be_configured() -> None:
+    scenario = parse_scenario('about = "x"\n[config.routes.c]\nidle_timeout = 5', "x.toml")
+    with pytest.raises(ScenarioError) as raised:
+        play(scenario, "x.toml")
+    assert str(raised.value) == "x.toml: config.routes.c: is no route here; give it a reply, or name one of: a"
+
+
+@pytest.mark.parametrize("name", shipped().names)
+def test_every_scenario_says_what_it_is_about_in_a_sentence(name: str) -> None:
+    scenario = read_scenario(shipped().scenario(name))
+    assert scenario.about.endswith(".")
+    assert scenario.rules
+
+
+def bodies(text: str) -> list[dict[str, Any]]:
+    return parse_scenario(f'about = "x"\n{text}', "x.toml").bodies()
+
+
+def test_requests_are_laid_over_the_request_and_that_over_the_usual_one() -> None:
+    assert bodies('omits = ["input"]\nnulls = ["b"]\nrequests = [{ c = 1 }, { a = 2 }]\n[request]\na = 1') == [
+        {"model": "gpt-test", "store": False, "a": 1, "c": 1, "b": None},
+        {"model": "gpt-test", "store": False, "a": 2, "b": None},
+    ]
+
+
+def test_the_routes_are_those_that_reply() -> None:
+    text = 'about = "x"\n[[upstream]]\nroute = "b"\ndoes = []'
+    assert parse_scenario(text, "x.toml").routes == ("a", "b")
