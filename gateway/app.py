@@ -19,7 +19,7 @@ from quart import Response
 from quart_trio import QuartTrio
 from werkzeug.exceptions import HTTPException, MethodNotAllowed, RequestEntityTooLarge
 
-from gateway.config import Config, load
+from gateway.config import Config, RouteConfig, load
 from gateway.core.failures import Refusal
 from gateway.core.messages import AttemptStarted, Door
 from gateway.core.money import Basis, ChargePolicy, PartTokens
@@ -43,7 +43,10 @@ from gateway.turn.engine import Engine
 from gateway.turn.house import StandingHouse
 from gateway.turn.places import BoundedPlaces
 from gateway.turn.selection import Selection
+from gateway.upstream.line import Connect
 from gateway.upstream.sse import SSESettings, SSEUpstream
+from gateway.upstream.websocket import WebSocketSettings as WebSocketRoute
+from gateway.upstream.websocket import WebSocketUpstream
 
 logger = structlog.get_logger("gateway.app")
 
@@ -60,11 +63,16 @@ def new_request_id() -> str:
     return f"req_{secrets.token_hex(16)}"
 
 
+Network = httpx2.AsyncBaseTransport | Connect
+"""What a route's bytes go over: for `sse` an HTTP transport, for `websocket` what opens a stream."""
+RouteUpstream = SSEUpstream | WebSocketUpstream
+
+
 @dataclass(frozen=True, slots=True)
 class Parts:
     """What may be put in the place of the real thing: networks by route, stores, ids, the house's facts."""
 
-    transports: Mapping[str, httpx2.AsyncBaseTransport] = field(default_factory=dict)
+    transports: Mapping[str, Network] = field(default_factory=dict)
     ledger: Ledger | None = None
     records: Records | None = None
     house: StandingHouse | None = None
@@ -102,6 +110,8 @@ class Gateway:
     def drain(self) -> None:
         """T7: `/readyz` turns false, no turn and no replay starts, running turns have `drain_timeout` left."""
         self.house.begin_drain()
+        for upstream in self._framed_upstreams:
+            upstream.drain()
         self.engine.drain(trio.current_time() + self.config.server.drain_timeout)
 
     async def aclose(self) -> None:
@@ -109,6 +119,10 @@ class Gateway:
         self._services.cancel()
         for upstream in self._upstreams.values():
             await upstream.aclose()
+
+    @property
+    def _framed_upstreams(self) -> list[WebSocketUpstream]:
+        return [upstream for upstream in self._upstreams.values() if isinstance(upstream, WebSocketUpstream)]
 
     def _app(self, new_request_id: Callable[[], str]) -> QuartTrio:
         app = QuartTrio("gateway")
@@ -137,6 +151,12 @@ class Gateway:
         watch("open_connections", "Requests and WebSockets that hold a place.", lambda: places.open_connections)
         watch("open_websockets", "WebSocket connections.", lambda: places.open_websockets)
         watch("waiting_creates", "Creates that wait on a WebSocket.", lambda: websocket.waiting_creates)
+        framed = self._framed_upstreams
+        watch(
+            "idle_upstream_sockets",
+            "Upstream WebSockets that wait for a turn.",
+            lambda: sum(upstream.idle_sockets for upstream in framed),
+        )
         watch("draining", "1 while the gateway drains.", lambda: self.house.is_draining())
 
     async def _start_services(self) -> None:  # noqa: ASYNC124 - a plain one would run in a thread
@@ -178,8 +198,13 @@ def _open_error_pages(app: QuartTrio, new_request_id: Callable[[], str], meter: 
 # --- from the configuration -------------------------------------------------------------------------------------
 
 
-def _upstream(config: Config, name: str, transport: httpx2.AsyncBaseTransport | None) -> SSEUpstream:
+def _upstream(config: Config, name: str, network: Network | None) -> RouteUpstream:
+    """The adapter for the route's transport (C5)."""
     route = config.routes[name]
+    if route.transport == "websocket":
+        if isinstance(network, httpx2.AsyncBaseTransport):
+            raise TypeError(f"the network of {name!r} speaks HTTP, its route WebSocket")
+        return WebSocketUpstream(_websocket_route(config, route), network, name)
     settings = SSESettings(
         base_url=route.base_url,
         credential=route.credential,
@@ -188,10 +213,26 @@ def _upstream(config: Config, name: str, transport: httpx2.AsyncBaseTransport | 
         event_bytes_max=config.limits.event_bytes_max,
         retryable_codes=route.retryable_codes,
     )
-    return SSEUpstream(settings, transport)
+    if network is not None and not isinstance(network, httpx2.AsyncBaseTransport):
+        raise TypeError(f"the network of {name!r} speaks WebSocket, its route HTTP")
+    return SSEUpstream(settings, network)
 
 
-def _models(config: Config, upstreams: Mapping[str, SSEUpstream]) -> dict[str, Model]:
+def _websocket_route(config: Config, route: RouteConfig) -> WebSocketRoute:
+    return WebSocketRoute(
+        base_url=route.base_url,
+        credential=route.credential,
+        headers=route.headers,
+        connect_seconds=route.connect_seconds,
+        event_bytes_max=config.limits.event_bytes_max,
+        retryable_codes=route.retryable_codes,
+        age_seconds_max=route.socket_age_seconds,
+        idle_seconds_max=route.socket_idle_seconds,
+        idle_sockets_max=route.idle_sockets_max,
+    )
+
+
+def _models(config: Config, upstreams: Mapping[str, RouteUpstream]) -> dict[str, Model]:
     routes = {
         name: Route(
             name=name,
@@ -199,6 +240,7 @@ def _models(config: Config, upstreams: Mapping[str, SSEUpstream]) -> dict[str, M
             terms=AttemptStarted(route.first_event_seconds, route.idle_seconds, route.retryable_codes),
             price=route.price,
             upstream_model=route.upstream_model,
+            request_bytes_max=route.request_bytes_max,
         )
         for name, route in config.routes.items()
     }
