@@ -4,7 +4,7 @@
 
 In memory it is the network below the real adapter (`ScriptedNetwork`), on a loopback socket a real peer
 (`serve_scripted_websocket`). A connection takes its first reply as it is opened: `refuses` and `connect_seconds` are
-the connect's, and a reply that is no event stream answers its handshake. Then each create takes a reply of its own, whose
+the connect's, and a reply that is no event stream answers its handshake. Then each create takes a reply of its own; its
 `head_seconds` delays its first frame. The bytes of the steps are read as SSE: a block's data becomes a text frame, one
 without data a ping (both stop no clock). `Close(code)` is a close frame, `Break()` the connection's end without one,
 `Raw(data)` bytes that are written as they are. After a reply that ended in a terminal event the connection waits for
