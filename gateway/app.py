@@ -22,7 +22,7 @@ from quart import Response
 from quart_trio import QuartTrio
 from werkzeug.exceptions import HTTPException, MethodNotAllowed, RequestEntityTooLarge
 
-from gateway.config import Config, ConfigError, Problem, load
+from gateway.config import Config, ConfigError, Problem, RouteConfig, load
 from gateway.core.eligibility import StatePolicy
 from gateway.core.failures import Refusal
 from gateway.core.messages import AttemptStarted, Door
@@ -49,7 +49,10 @@ from gateway.turn.engine import Engine
 from gateway.turn.house import StandingHouse
 from gateway.turn.places import BoundedPlaces
 from gateway.turn.selection import Selection
+from gateway.upstream.line import Connect
 from gateway.upstream.sse import SSESettings, SSEUpstream
+from gateway.upstream.websocket import WebSocketSettings as WebSocketRoute
+from gateway.upstream.websocket import WebSocketUpstream
 
 logger = structlog.get_logger("gateway.app")
 
@@ -64,11 +67,16 @@ def new_request_id() -> str:
     return f"req_{secrets.token_hex(16)}"
 
 
+Network = httpx2.AsyncBaseTransport | Connect
+"""What a route's bytes go over: for `sse` an HTTP transport, for `websocket` what opens a stream."""
+RouteUpstream = SSEUpstream | WebSocketUpstream
+
+
 @dataclass(frozen=True, slots=True)
 class Parts:
     """What may be put in the place of the real thing: networks by route, stores, ids, the house's facts, threads."""
 
-    transports: Mapping[str, httpx2.AsyncBaseTransport] = field(default_factory=dict)
+    transports: Mapping[str, Network] = field(default_factory=dict)
     stores: Stores | None = None
     house: StandingHouse | None = None
     new_request_id: Callable[[], str] = new_request_id
@@ -110,6 +118,8 @@ class Gateway:
     def drain(self) -> None:
         """T7: `/readyz` turns false, no turn and no replay starts, running turns have `drain_timeout` left."""
         self.house.begin_drain()
+        for upstream in self._framed_upstreams:
+            upstream.drain()
         self.engine.drain(trio.current_time() + self.config.server.drain_timeout)
 
     @asynccontextmanager
@@ -128,6 +138,10 @@ class Gateway:
                     for upstream in self._upstreams.values():
                         await upstream.aclose()
                 nursery.cancel_scope.cancel()
+
+    @property
+    def _framed_upstreams(self) -> list[WebSocketUpstream]:
+        return [upstream for upstream in self._upstreams.values() if isinstance(upstream, WebSocketUpstream)]
 
     def _app(self, parts: Parts) -> QuartTrio:
         app = QuartTrio("gateway")
@@ -156,6 +170,12 @@ class Gateway:
         watch("open_websockets", "WebSocket connections.", lambda: places.open_websockets)
         watch("inbound_bytes", "Bytes of requests that are held.", lambda: self.inbound.taken)
         watch("waiting_creates", "Creates that wait on a WebSocket.", lambda: websocket.waiting_creates)
+        framed = self._framed_upstreams
+        watch(
+            "idle_upstream_sockets",
+            "Upstream WebSockets that wait for a turn.",
+            lambda: sum(upstream.idle_sockets for upstream in framed),
+        )
         watch("draining", "1 while the gateway drains.", lambda: self.house.is_draining())
         self.stores.watch(watch, self.meter.watch_total)
 
@@ -192,8 +212,13 @@ def _open_error_pages(app: QuartTrio, new_request_id: Callable[[], str], meter: 
 # --- from the configuration -------------------------------------------------------------------------------------
 
 
-def _upstream(config: Config, name: str, transport: httpx2.AsyncBaseTransport | None) -> SSEUpstream:
+def _upstream(config: Config, name: str, network: Network | None) -> RouteUpstream:
+    """The adapter for the route's transport (C5)."""
     route = config.routes[name]
+    if route.transport == "websocket":
+        if isinstance(network, httpx2.AsyncBaseTransport):
+            raise TypeError(f"the network of {name!r} speaks HTTP, its route WebSocket")
+        return WebSocketUpstream(_websocket_route(config, route), network, name)
     settings = SSESettings(
         base_url=route.base_url,
         credential=route.credential,
@@ -202,10 +227,26 @@ def _upstream(config: Config, name: str, transport: httpx2.AsyncBaseTransport | 
         event_bytes_max=config.limits.event_bytes_max,
         retryable_codes=route.retryable_codes,
     )
-    return SSEUpstream(settings, transport)
+    if network is not None and not isinstance(network, httpx2.AsyncBaseTransport):
+        raise TypeError(f"the network of {name!r} speaks WebSocket, its route HTTP")
+    return SSEUpstream(settings, network)
 
 
-def _models(config: Config, upstreams: Mapping[str, SSEUpstream]) -> dict[str, Model]:
+def _websocket_route(config: Config, route: RouteConfig) -> WebSocketRoute:
+    return WebSocketRoute(
+        base_url=route.base_url,
+        credential=route.credential,
+        headers=route.headers,
+        connect_seconds=route.connect_seconds,
+        event_bytes_max=config.limits.event_bytes_max,
+        retryable_codes=route.retryable_codes,
+        age_seconds_max=route.socket_age_seconds,
+        idle_seconds_max=route.socket_idle_seconds,
+        idle_sockets_max=route.idle_sockets_max,
+    )
+
+
+def _models(config: Config, upstreams: Mapping[str, RouteUpstream]) -> dict[str, Model]:
     routes = {
         name: Route(
             name=name,
@@ -213,6 +254,7 @@ def _models(config: Config, upstreams: Mapping[str, SSEUpstream]) -> dict[str, M
             terms=AttemptStarted(route.first_event_seconds, route.idle_seconds, route.retryable_codes),
             price=route.price,
             upstream_model=route.upstream_model,
+            request_bytes_max=route.request_bytes_max,
         )
         for name, route in config.routes.items()
     }

@@ -93,6 +93,26 @@ ORIGIN_DAYS_MAX: Final = 31
 RECORD_DAYS: Final = 90
 """How long turns and attempts are kept if nothing else is configured; entries are kept for ever."""
 
+# --- WebSocket upstreams (C5) -----------------------------------------------------------------------------------
+WEBSOCKET_REQUEST_BYTES_MAX: Final = 16 * MIB
+"""C5: what OpenAI takes in one message, to the byte; above it, it closes 1009."""
+UPSTREAM_FRAGMENT_CHARACTERS: Final = 65_536
+"""A create goes up in pieces of this size, so that a pong need not wait for megabytes before it."""
+UPSTREAM_BUFFER_BYTES_MAX: Final = MIB
+"""Frames that were read ahead of a slow client: while there is room, pings behind them are seen and answered."""
+UPSTREAM_SOCKET_SECONDS_MAX: Final = 3300.0
+"""55 minutes: an upstream ends a connection at 60, and a turn that begins on it should have time to end."""
+UPSTREAM_SOCKET_IDLE_SECONDS_MAX: Final = 240.0
+"""Below the five minutes after which gateways in between close what is idle."""
+UPSTREAM_IDLE_SOCKETS_MAX: Final = 64
+"""Of one route: each costs a descriptor and some 70 KB here, and a place among the connections of the account."""
+UPSTREAM_PONG_SECONDS_MAX: Final = 10.0
+"""A ping's answer takes a round trip; what has not come by then will not come."""
+UPSTREAM_GOODBYE_SECONDS_MAX: Final = 0.1
+"""A close frame is a courtesy: to a peer that reads, its write takes no time."""
+UPGRADE_BYTES_MAX: Final = 65_536 + ERROR_BODY_BYTES_MAX
+"""An answer to a handshake: its head, and the body where it is a refusal."""
+
 # --- the gateway's own waits and bursts -------------------------------------------------------------------------
 CLOSE_BOOKS_SECONDS_MAX: Final = 5.0
 """T10: money and record of an ended turn, shielded from cancellation."""

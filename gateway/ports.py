@@ -118,11 +118,13 @@ class NoBounds:
 
 @dataclass(frozen=True, slots=True)
 class UpstreamCall:
-    """What an attempt sends: the body for this route, the client's forwardable headers, and whose call it is."""
+    """What an attempt sends: the body for this route, the client's forwardable headers, and whose call it is.
+    `continues` names the response that the request goes on from, as the client wrote it (W10)."""
 
     turn_id: str
     body: bytes = field(repr=False)
     headers: Headers = field(default=(), repr=False)
+    continues: object = None
 
 
 class Upstream(Protocol):
@@ -133,20 +135,43 @@ class Upstream(Protocol):
     is closed it stops; when it is cancelled it closes its connection, bounded.
     """
 
+    def body_of(self, request: TurnRequest, upstream_model: str | None) -> bytes:
+        """H3: the bytes that this transport sends for a request."""
+        ...
+
     async def attempt(self, call: UpstreamCall, inputs: trio.MemorySendChannel[Stamped]) -> None:
         """Run one attempt to its end."""
         ...
 
 
+UTF8_BYTES_MAX: Final = 4
+SPLICED_BYTES_MAX: Final = 256
+"""Of one character, and of all that a splice adds but the model's name (H3)."""
+
+
 @dataclass(frozen=True, slots=True)
 class Route:
-    """A configured way to run a model."""
+    """A configured way to run a model. `request_bytes_max` is what its transport carries (C5), None for any size."""
 
     name: str
     upstream: Upstream
     terms: AttemptStarted
     price: Price
     upstream_model: str | None = None
+    request_bytes_max: int | None = None
+
+    def body(self, request: TurnRequest) -> bytes:
+        """H3: what goes up for a request."""
+        return self.upstream.body_of(request, self.upstream_model)
+
+    def carries(self, request: TurnRequest) -> bool:
+        """C5: whether the request, spliced, is small enough; what is so by any count is not spliced for it."""
+        if self.request_bytes_max is None:
+            return True
+        name = len(self.upstream_model or "")
+        if UTF8_BYTES_MAX * (len(request.body.text) + name) + SPLICED_BYTES_MAX <= self.request_bytes_max:
+            return True
+        return len(self.body(request)) <= self.request_bytes_max
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,7 @@ from typing import Any, Final
 
 from pydantic import ValidationError
 
+from gateway import limits
 from gateway.config.explain import explain
 from gateway.config.instants import instant_of
 from gateway.config.problems import ConfigError, Problem, key_path
@@ -177,4 +178,16 @@ def _build_route(name: str, table: RouteTable) -> RouteConfig:
         connect_seconds=table.connect_timeout,
         retryable_codes=frozenset(table.retryable_codes),
         headers=tuple(table.headers.items()),
+        transport=table.transport,
+        request_bytes_max=_request_bytes_max(table),
+        socket_age_seconds=table.socket_age_limit,
+        socket_idle_seconds=table.socket_idle_timeout,
+        idle_sockets_max=table.idle_sockets_max,
     )
+
+
+def _request_bytes_max(table: RouteTable) -> int | None:
+    """C5: a WebSocket has a limit also where the file names none."""
+    if table.request_bytes_max is None and table.transport == "websocket":
+        return limits.WEBSOCKET_REQUEST_BYTES_MAX
+    return table.request_bytes_max

@@ -10,7 +10,6 @@ from gateway import limits
 from gateway.config.addresses import BaseUrl, Headers, Host
 from gateway.config.amounts import Balance, Nanodollars, PriceTable, WrittenPrice
 from gateway.config.instants import Expiry, TimeZone
-from gateway.config.problems import refusal
 from gateway.config.section import Section
 from gateway.config.sources import Credential, Secret, SecretSource, Surroundings
 from gateway.core.failures import RETRYABLE_CODES
@@ -189,22 +188,28 @@ class KeyTable(Section):
     time_zone: TimeZone = Field(default=UTC, description="whose days and months the limits count by")
 
 
-def _websocket_is_to_come(value: object) -> object:
-    if value == "websocket":
-        raise refusal('"websocket" is not supported yet', 'write transport = "sse"')
-    return value
-
-
 class RouteTable(Section):
     """A configured way to run a model. Durations are seconds."""
 
     base_url: BaseUrl = Field(examples=['base_url = "https://api.openai.com/v1"'])
-    transport: Annotated[Literal["sse"], BeforeValidator(_websocket_is_to_come)] = "sse"
+    transport: Literal["sse", "websocket"] = Field(default="sse", description="C5; the base URL is the same for both")
     credential: Credential = Field(examples=['credential = { env = "OPENAI_API_KEY" }, or "none" if it needs none'])
     model: Name | None = Field(default=None, description="the upstream's name of the model; the client's if left out")
     first_event_timeout: Timeout = Field(default=limits.FIRST_EVENT_SECONDS, description="T2")
     idle_timeout: Timeout = Field(default=limits.IDLE_SECONDS, description="T4")
     connect_timeout: Timeout = Field(default=limits.CONNECT_SECONDS, description="T3")
+    request_bytes_max: Size | None = Field(
+        default=None, description="C5: a larger request goes to another route; websocket: 16 MiB if left out"
+    )
+    socket_age_limit: Timeout = Field(
+        default=limits.UPSTREAM_SOCKET_SECONDS_MAX, description="websocket: no turn begins on an older socket"
+    )
+    socket_idle_timeout: Timeout = Field(
+        default=limits.UPSTREAM_SOCKET_IDLE_SECONDS_MAX, description="websocket: one that idles longer is closed"
+    )
+    idle_sockets_max: int = Field(
+        default=limits.UPSTREAM_IDLE_SOCKETS_MAX, ge=0, le=COUNT_MAX, description="websocket: kept for the next turn"
+    )
     retryable_codes: tuple[Annotated[str, Field(min_length=1)], ...] = Field(
         default=tuple(sorted(RETRYABLE_CODES)), strict=False, description="rule 5 of the failure table"
     )

@@ -5,6 +5,7 @@ The names of fields carry their units where the file's do not. Secrets are kept 
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Literal
 
 from gateway import limits
 from gateway.config.tables import Estimate, LedgerTable, Limits, Server
@@ -32,7 +33,8 @@ class StaticKey:
 @dataclass(frozen=True, slots=True)
 class RouteConfig:
     """A configured way to run a model. `base_url` has no trailing slash; `credential` is None if none is sent;
-    `upstream_model` is None if the client's name goes up; header names are in lower case."""
+    `upstream_model` is None if the client's name goes up; header names are in lower case; `request_bytes_max` is None
+    where a request may have any size (C5)."""
 
     name: str
     base_url: str
@@ -44,6 +46,11 @@ class RouteConfig:
     connect_seconds: float = limits.CONNECT_SECONDS
     retryable_codes: frozenset[str] = frozenset(RETRYABLE_CODES)
     headers: tuple[tuple[str, str], ...] = ()
+    transport: Literal["sse", "websocket"] = "sse"
+    request_bytes_max: int | None = None
+    socket_age_seconds: float = limits.UPSTREAM_SOCKET_SECONDS_MAX
+    socket_idle_seconds: float = limits.UPSTREAM_SOCKET_IDLE_SECONDS_MAX
+    idle_sockets_max: int = limits.UPSTREAM_IDLE_SOCKETS_MAX
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final
 
+from gateway.core.crossing import failure_from_first_frame
 from gateway.core.events import Event, EventClass, has_output_items, parse_object, response_id, usages
 from gateway.core.failures import Failure, failure_from_events
 from gateway.core.messages import AttemptReport, AttemptStarted, Head
@@ -51,9 +52,12 @@ class Attempt:
     """E6: the events of its failure, in order, with what came between them."""
     told_at: float = 0.0
     """E6: when its `error` was seen."""
+    is_refused: bool = False
+    """X5: whether its `error` was its first event of all."""
     told_events: int = 0
     """E6: how many of them the client has already."""
     dropped_events: int = 0
+    _has_spoken: bool = False
 
     def heard_at(self, at: float) -> None:
         """The upstream spoke."""
@@ -72,6 +76,8 @@ class Attempt:
 
     def observe(self, event: Event, at: float) -> None:
         """T2, R9, R4: an event to pass on. Output is not parsed: once it is out nothing else matters."""
+        self.is_refused = event.kind is EventClass.ERROR and not self._has_spoken
+        self._has_spoken = True
         if event.kind is not EventClass.NEUTRAL and self.first_event_at is None:
             self.first_event_at = at
         if event.kind is EventClass.OUTPUT and self.first_output_at is None:
@@ -97,7 +103,11 @@ class Attempt:
             self.usage = read_usage(found) or self.usage
 
     def told_failure(self) -> Failure:
-        """The failure that its own events tell."""
+        """The failure that its own events tell; told by its first frame alone, as a status (X5)."""
+        if self.head is not None and self.head.is_framed and self.is_refused and len(self.telling) == 1:
+            failure = failure_from_first_frame(self.telling[0], self.terms.retryable_codes)
+            if failure is not None:
+                return failure
         return failure_from_events(tuple(self.telling), self.terms.retryable_codes)
 
     def report(self, end: End) -> AttemptReport:

@@ -58,9 +58,14 @@ class Delivery:
         one terminal frame there."""
         return self.has_begun and not self._is_framed
 
-    def last_words(self, telling: Sequence[Event], told: int) -> Sequence[Event]:
+    def is_told_by_events(self, failure: Failure) -> bool:
+        """X1, X5: in the upstream's own events, but for a first frame that an HTTP client gets as its status."""
+        return bool(failure.events) and (self._is_framed or failure.answer is None)
+
+    def last_words(self, failure: Failure, told: int) -> Sequence[Event]:
         """E6: of a failure's events those still to be handed over, when `told` of them were. On a WebSocket only the
         last one ends the turn; what came between keeps its place."""
+        telling = failure.events if self.is_told_by_events(failure) else ()
         if self._is_framed:
             return [event for event in telling if event is telling[-1] or event.kind not in TELLERS]
         return telling[told:]

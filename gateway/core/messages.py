@@ -26,9 +26,11 @@ class Door(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """The head of an upstream's event stream."""
+    """The head of an upstream's events: an SSE stream, or frames (a WebSocket), whose errors may stand for an HTTP
+    status (X5)."""
 
     headers: Headers = field(default=(), repr=False)
+    is_framed: bool = False
 
 
 # --- inputs -----------------------------------------------------------------------------------------------------

@@ -30,6 +30,16 @@ PLAIN_OUTPUT: Final = re.compile(
 )
 """How the block of an output event begins at every known upstream: its type is found without a walk over its lines."""
 OUTPUT: Final = EventClass.OUTPUT
+LINE_END: Final = re.compile(rb"\r\n|\r|\n")
+PLAIN_NAME: Final = re.compile(r"[A-Za-z0-9_.:-]{1,256}")
+
+
+def sse_block(event_type: str, payload: bytes) -> bytes:
+    """E10: a payload as a block: its type if that is a plain name, and one `data` line for each line of it."""
+    name = b"event: " + event_type.encode() + b"\n" if PLAIN_NAME.fullmatch(event_type) else b""
+    if b"\n" not in payload and b"\r" not in payload:
+        return name + b"data: " + payload + b"\n\n"
+    return name + b"".join(b"data: " + line + b"\n" for line in LINE_END.split(payload)) + b"\n"
 
 
 class BlockTooLarge(Exception):

@@ -317,8 +317,8 @@ class Turn:
     def _conclude(self, failure: Failure, end: End) -> None:
         """Held events first, then the failure, as upstream told it or in the gateway's words (X1)."""
         told = 0 if self._attempt is None else self._attempt.told_events
-        self._deliver([*self._hold.take(), *self._delivery.last_words(failure.events, told)], end.at)
-        if not failure.events and self._left is None:
+        self._deliver([*self._hold.take(), *self._delivery.last_words(failure, told)], end.at)
+        if not self._delivery.is_told_by_events(failure) and self._left is None:
             self._commands.append(self._delivery.failure_command(failure, self._head))
         self._ends(end)
 

@@ -30,6 +30,7 @@ from gateway.core.failures import (
 )
 from gateway.core.messages import DeliverFailure
 from gateway.core.request import MalformedBody, RequestBody
+from gateway.core.sse import sse_block
 
 UNLISTED: Final = PublicCode(502, "upstream_error")
 """The row for codes that are an upstream's own."""
@@ -78,12 +79,6 @@ def sse_failure(told: DeliverFailure, request_id: str) -> bytes:
     if told.response is not None:
         blocks += sse_block("response.failed", _failed_payload(told, None if number is None else number + 1))
     return blocks
-
-
-def sse_block(event_type: str, payload: bytes) -> bytes:
-    """One SSE block: a `data` line for each line of the payload (upstreams indent their error bodies)."""
-    lines = b"".join(b"data: " + line + b"\n" for line in payload.splitlines())
-    return b"event: " + event_type.encode() + b"\n" + lines + b"\n"
 
 
 def _failed_payload(told: DeliverFailure, number: int | None) -> bytes:

@@ -67,7 +67,7 @@ class Engine:
         open."""
         try:
             model = self._selection.model(order.request.model)
-            first = self._selection.first(model)
+            first = self._selection.first(model, order.request)
             books = await open_books(self._keeping, order, model, client.door)
         except Refusal:
             raise

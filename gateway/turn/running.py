@@ -154,7 +154,8 @@ class RunningTurn:
         self, route: Route, inputs: trio.MemorySendChannel[Stamped], reading: trio.CancelScope
     ) -> None:
         request = self._order.request
-        call = UpstreamCall(self._order.turn_id, request.body_for_sse(route.upstream_model), request.headers)
+        continues = request.body.get("previous_response_id")
+        call = UpstreamCall(self._order.turn_id, route.body(request), request.headers, continues)
         with reading:
             async with inputs:
                 try:
@@ -281,7 +282,7 @@ class RunningTurn:
         """The machine's commands, its question about the house answered in between."""
         commands = self._turn.step(self._as_client_reads(arrived), at)
         if any(isinstance(command, Consult) for command in commands):
-            house = self._selection.circumstances(self._model, self._tried)
+            house = self._selection.circumstances(self._model, self._tried, self._order.request)
             commands += self._turn.step(house, at)
         return commands
 
@@ -299,7 +300,7 @@ class RunningTurn:
         self._nursery.start_soon(self._books.close_discarded, number, report, self._upstream_request_id)
         self._upstream_request_id = None
         try:
-            await self._start_attempt(self._selection.replacement(self._model, self._tried))
+            await self._start_attempt(self._selection.replacement(self._model, self._tried, self._order.request))
         except Exception:
             logger.exception("route_selection_failed", turn_id=self._order.turn_id)
             self._mail.append((GatewayFailed(selection_failure(self._client.door)), trio.current_time()))

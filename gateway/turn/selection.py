@@ -1,4 +1,4 @@
-"""Which route serves a turn: asks `core.routing` with the house's live facts (M1, C3, R13, R14)."""
+"""Which route serves a turn: asks `core.routing` with the house's live facts (M1, C3, C5, R13, R14)."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping
 
 from gateway.core.failures import Refusal
 from gateway.core.messages import Circumstances
+from gateway.core.request import TurnRequest
 from gateway.core.routing import next_route
 from gateway.ports import House, Model, Route
 
@@ -27,33 +28,41 @@ class Selection:
             raise Refusal("model_not_found", f"the model {name!r} is not served here", param="model")
         return found
 
-    def first(self, model: Model) -> Route:
-        """The route of a turn's first attempt. Raises Refusal `server_draining` or `no_route_available`."""
+    def first(self, model: Model, request: TurnRequest) -> Route:
+        """The route of a turn's first attempt. Raises Refusal `server_draining`, `payload_too_large` or
+        `no_route_available`."""
         if self._house.is_draining():
             raise Refusal("server_draining", "the gateway is shutting down")
-        route = self.next(model, tried=())
+        if not _candidates(model, request):
+            raise Refusal("payload_too_large", f"no route for the model {model.name!r} carries a request of that size")
+        route = self.next(model, (), request)
         if route is None:
             raise Refusal("no_route_available", f"every route for the model {model.name!r} is cooling down")
         return route
 
-    def next(self, model: Model, tried: Collection[str]) -> Route | None:
+    def next(self, model: Model, tried: Collection[str], request: TurnRequest) -> Route | None:
         """Another route that may serve, or None."""
-        by_name = {route.name: route for route in model.routes}
+        by_name = _candidates(model, request)
         cooling = {name for name in by_name if self._house.is_cooling(name)}
         name = next_route(tuple(by_name), tried, cooling)
         return None if name is None else by_name[name]
 
-    def replacement(self, model: Model, tried: Collection[str]) -> Route:
+    def replacement(self, model: Model, tried: Collection[str], request: TurnRequest) -> Route:
         """The route of a replay. Raises LookupError where the one that was left is gone."""
-        route = self.next(model, tried)
+        route = self.next(model, tried, request)
         if route is None:
             raise LookupError(f"no route is left for the model {model.name!r}")
         return route
 
-    def circumstances(self, model: Model, tried: Collection[str]) -> Circumstances:
+    def circumstances(self, model: Model, tried: Collection[str], request: TurnRequest) -> Circumstances:
         """What the replay decision asks of the house, read at one moment."""
         return Circumstances(
             is_draining=self._house.is_draining(),
             is_throttled=self._house.is_throttled(),
-            another_route_is_left=self.next(model, tried) is not None,
+            another_route_is_left=self.next(model, tried, request) is not None,
         )
+
+
+def _candidates(model: Model, request: TurnRequest) -> dict[str, Route]:
+    """C5: the model's routes, less those whose transport is too small for the request."""
+    return {route.name: route for route in model.routes if route.carries(request)}

@@ -40,7 +40,22 @@ class Silence:
     """Nothing more comes, and the connection stays open."""
 
 
-Step = bytes | float | Break | Silence
+@dataclass(frozen=True, slots=True)
+class Close:
+    """A WebSocket is closed with this code, 0 for none; over HTTP the body ends."""
+
+    code: int
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Raw:
+    """Bytes on a WebSocket's wire, whatever they are; HTTP has no use for them."""
+
+    data: bytes
+
+
+Step = bytes | float | Break | Silence | Close | Raw
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +163,8 @@ class _ScriptedBody(httpx2.AsyncByteStream):
                 yield step
             elif isinstance(step, Break):
                 raise httpx2.ReadError("connection reset by peer")
+            elif isinstance(step, Close):
+                return
             else:
                 await _pause(step)
 
@@ -162,10 +179,10 @@ def _encoded(headers: Headers) -> list[tuple[bytes, bytes]]:
     return [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers]
 
 
-async def _pause(step: float | Silence) -> None:
+async def _pause(step: float | Silence | Raw) -> None:
     if isinstance(step, Silence):
         await trio.sleep_forever()
-    else:
+    elif not isinstance(step, Raw):
         await trio.sleep(step)
 
 
@@ -238,7 +255,7 @@ async def _until_peer_leaves(stream: trio.SocketStream, scope: trio.CancelScope)
 
 async def _play(reply: Reply, stream: trio.SocketStream, connection: h11.Connection) -> bool:
     if reply.refuses:
-        _reset_on_close(stream)
+        reset_on_close(stream)
         return False
     await trio.sleep(reply.head_seconds)
     await _send(stream, connection, h11.Response(status_code=reply.status, headers=_encoded(reply.headers)))
@@ -246,8 +263,10 @@ async def _play(reply: Reply, stream: trio.SocketStream, connection: h11.Connect
         if isinstance(step, bytes):
             await _send(stream, connection, h11.Data(data=step))
         elif isinstance(step, Break):
-            _reset_on_close(stream)
+            reset_on_close(stream)
             return False
+        elif isinstance(step, Close):
+            break
         else:
             await _pause(step)
     await _send(stream, connection, h11.EndOfMessage())
@@ -260,5 +279,6 @@ async def _send(stream: trio.SocketStream, connection: h11.Connection, event: h1
         await stream.send_all(data)
 
 
-def _reset_on_close(stream: trio.SocketStream) -> None:
+def reset_on_close(stream: trio.SocketStream) -> None:
+    """Its close is a reset."""
     stream.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET_ON_CLOSE)

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from http.cookiejar import CookieJar, DefaultCookiePolicy
 from typing import Final
 
@@ -24,22 +24,30 @@ import trio
 
 from gateway import limits
 from gateway.core.events import Event, EventClass
-from gateway.core.failures import (
-    RETRYABLE_CODES,
-    Failure,
-    FailureKind,
-    UpstreamAnswer,
-    failure_from_answer,
-    gateway_failure,
-)
+from gateway.core.failures import RETRYABLE_CODES, Failure
 from gateway.core.messages import AttemptEnded, Batch, Head, Headers, Opened
+from gateway.core.request import TurnRequest
 from gateway.core.sse import BlockTooLarge, SSEParser
 from gateway.ports import Stamped, UpstreamCall
+from gateway.upstream.answers import (
+    bad_response,
+    headers_for,
+    headers_of,
+    never_sent,
+    read_error,
+    refused,
+    too_large,
+    why,
+)
 from gateway.upstream.encodings import Decoder, EncodingError, decoder_for
 
 logger = structlog.get_logger("gateway.upstream")
 
-USER_AGENT: Final = "responses-gateway"
+ASKED_FOR: Final = {
+    "content-type": "application/json",
+    "accept": "text/event-stream",
+    "accept-encoding": "identity",
+}
 Inputs = trio.MemorySendChannel[Stamped]
 
 
@@ -77,6 +85,10 @@ class SSEUpstream:
         """Close the pooled connections."""
         await self._client.aclose()
 
+    def body_of(self, request: TurnRequest, upstream_model: str | None) -> bytes:
+        """H3 (ports.Upstream)."""
+        return request.body_for_sse(upstream_model)
+
     async def attempt(self, call: UpstreamCall, inputs: Inputs) -> None:
         """Run one attempt (ports.Upstream)."""
         try:
@@ -92,35 +104,26 @@ class SSEUpstream:
         try:
             response = await self._client.send(request, stream=True)
         except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout) as error:
-            return gateway_failure(FailureKind.NEVER_SENT, "upstream_connect_error", _why(error))
+            return never_sent(why(error))
         except httpx2.TransportError as error:
-            return _read_error(_why(error))
+            return read_error(why(error))
         try:
             return await self._answer(response, call, inputs)
         except (httpx2.TransportError, EncodingError) as error:
-            return _read_error(_why(error))
+            return read_error(why(error))
         finally:
             with trio.CancelScope(shield=True, deadline=trio.current_time() + limits.UPSTREAM_CLOSE_SECONDS_MAX):
                 await response.aclose()
 
     def _headers(self, call: UpstreamCall) -> list[tuple[bytes, bytes]]:
-        """H4: the client's forwardable headers, what the gateway asks for, and the route's own; of one name the last.
-        A client's value may hold any byte of latin-1."""
-        own = {
-            "content-type": "application/json",
-            "accept": "text/event-stream",
-            "accept-encoding": "identity",
-            "user-agent": USER_AGENT,
-        }
-        if self._settings.credential is not None:
-            own["authorization"] = f"Bearer {self._settings.credential}"
-        headers = {**dict(call.headers), **own, **dict(self._settings.headers)}
-        return [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()]
+        """H4, P8."""
+        return headers_for(call.headers, ASKED_FOR, self._settings.credential, self._settings.headers)
 
     async def _answer(self, response: httpx2.Response, call: UpstreamCall, inputs: Inputs) -> Failure | None:
         decoder = decoder_for(response.headers.get("content-encoding", ""))
         if response.is_error:
-            return self._refused(response, await _read_error_body(response, decoder))
+            body = await _read_error_body(response, decoder)
+            return refused(response.status_code, _headers_of(response), body, self._settings.retryable_codes)
         if not response.is_success:
             return self._bad_response(f"status {response.status_code}")
         if decoder is None:
@@ -132,21 +135,10 @@ class SSEUpstream:
             finally:
                 _log_what_was_not_forwarded(parser, call)
         body = await _read_body(response, decoder)
-        return _read_error("the answer was empty") if body == b"" else self._bad_response("it is no event stream")
-
-    def _refused(self, response: httpx2.Response, body: bytes | None) -> Failure:
-        """The status decides, even where the body cannot be read: no 504 is replayed, and no 400."""
-        answer = UpstreamAnswer(response.status_code, _headers_of(response), body or b"")
-        failure = failure_from_answer(answer, self._settings.retryable_codes)
-        if body is not None or failure.answer is None:
-            return failure
-        return replace(self._bad_response(f"the body of status {response.status_code}"), kind=failure.kind)
+        return read_error("the answer was empty") if body == b"" else self._bad_response("it is no event stream")
 
     def _bad_response(self, what: str) -> Failure:
-        code = "upstream_bad_response"
-        is_retryable = code in self._settings.retryable_codes
-        kind = FailureKind.RETRYABLE if is_retryable else FailureKind.NOT_RETRYABLE
-        return gateway_failure(kind, code, f"the upstream's answer cannot be used: {what}")
+        return bad_response(what, self._settings.retryable_codes)
 
     # --- the stream ---------------------------------------------------------------------------------------------
 
@@ -163,7 +155,7 @@ class SSEUpstream:
                             await _drain(chunks)
                             return None
             except BlockTooLarge as error:
-                return gateway_failure(FailureKind.BUFFER_OVERFLOW, "upstream_stream_buffer_limit", str(error))
+                return too_large(str(error))
         decoder.end()
         return await _end_of_stream(parser, inputs)
 
@@ -222,7 +214,7 @@ async def _end_of_stream(parser: SSEParser, inputs: Inputs) -> Failure | None:
         await inputs.send((Batch([event]), trio.current_time()))
         if event.kind is EventClass.TERMINAL:
             return None
-    return _read_error("the upstream ended the stream without a terminal event")
+    return read_error("the upstream ended the stream without a terminal event")
 
 
 @asynccontextmanager
@@ -262,14 +254,4 @@ async def _read_body(response: httpx2.Response, decoder: Decoder) -> bytes | Non
 
 
 def _headers_of(response: httpx2.Response) -> Headers:
-    """Names in lower case, values as they came."""
-    return tuple((name.decode("latin-1").lower(), value.decode("latin-1")) for name, value in response.headers.raw)
-
-
-def _read_error(why: str) -> Failure:
-    return gateway_failure(FailureKind.READ_ERROR, "stream_read_error", why)
-
-
-def _why(error: Exception) -> str:
-    """What a client may know of a library's error: its kind, never its text, which may name hosts."""
-    return f"the upstream connection failed ({type(error).__name__})"
+    return headers_of(response.headers.raw)

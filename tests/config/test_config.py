@@ -272,3 +272,24 @@ def test_the_demo_needs_nothing_from_outside() -> None:
             "gpt-5.6-terra": ModelConfig("gpt-5.6-terra", ("first", "second"), 16384),
         },
     )
+
+
+@pytest.mark.parametrize(
+    ("lines", "request_bytes_max"),
+    [
+        ("", None),
+        ('transport = "websocket"', 16 * 1024 * 1024),
+        ('transport = "websocket"\nrequest_bytes_max = 1000', 1000),
+        ("request_bytes_max = 1000", 1000),
+    ],
+)
+def test_a_websocket_carries_no_more_than_its_upstream_takes(lines: str, request_bytes_max: int | None) -> None:
+    """C5: also where the file names no figure."""
+    assert parsed(route(lines)).routes["openai"].request_bytes_max == request_bytes_max
+
+
+def test_a_websocket_route_takes_all_it_is_given() -> None:
+    lines = 'transport = "websocket"\nsocket_age_limit = 60\nsocket_idle_timeout = 30\nidle_sockets_max = 0'
+    found = parsed(route(lines)).routes["openai"]
+    assert (found.transport, found.socket_age_seconds, found.socket_idle_seconds) == ("websocket", 60.0, 30.0)
+    assert found.idle_sockets_max == 0

@@ -29,7 +29,7 @@ def test_all_problems_are_told_at_once() -> None:
     [routes.openai]
     base_url = "api.openai.com/v1"
     credential = { evn = "OPENAI_API_KEY" }
-    transport = "websocket"
+    transport = "websokcet"
     idle_timeout = -1
     [models."gpt-5.6"]
     routes = ["opneai", "openai", "openai"]
@@ -45,7 +45,7 @@ def test_all_problems_are_told_at_once() -> None:
         "set it before the gateway starts",
         "gateway.toml: routes.openai.base_url: is not an http:// or https:// URL; "
         'write it like "https://api.openai.com/v1"',
-        'gateway.toml: routes.openai.transport: "websocket" is not supported yet; write transport = "sse"',
+        'gateway.toml: routes.openai.transport: is not one of the words allowed here; did you mean "websocket"?',
         'gateway.toml: routes.openai.credential.evn: is not a known key; did you mean "env"?',
         "gateway.toml: routes.openai.idle_timeout: is -1, which is too low; write a number above 0",
         'gateway.toml: routes.openai.price: is missing; add price = "free" or { input = "1.25", output = "10" }',
@@ -192,7 +192,7 @@ def test_a_suggested_name_keeps_its_problem_on_one_line() -> None:
 
 def test_a_route_with_another_fault_is_still_known_to_its_models() -> None:
     assert problems(route('transport = "carrier pigeon"')) == [
-        "gateway.toml: routes.openai.transport: is not one of the words allowed here; use one of: sse"
+        "gateway.toml: routes.openai.transport: is not one of the words allowed here; use one of: sse, websocket"
     ]
 
 

@@ -4,6 +4,7 @@ import pytest
 
 from gateway.core.delivery import Delivery, is_utf8
 from gateway.core.events import Event
+from gateway.core.failures import Failure, FailureKind
 from gateway.core.messages import Door, Head
 from support.machine import (
     COMPLETED,
@@ -188,7 +189,8 @@ def test_a_failure_is_told_whole_on_http_and_in_one_terminal_frame_on_websocket(
     door: Door, telling: list[Event], told: int, words: list[Event]
 ) -> None:
     """E6: what came between keeps its place."""
-    assert list(Delivery(door).last_words(telling, told)) == words
+    failure = Failure(FailureKind.RETRYABLE, "server_error", 500, "", events=tuple(telling))
+    assert list(Delivery(door).last_words(failure, told)) == words
 
 
 def test_an_unreadable_member_raises_nothing() -> None:

@@ -18,10 +18,10 @@ from gateway.core.failures import (
     gateway_failure,
 )
 from gateway.core.messages import DeliverFailure
+from gateway.core.sse import sse_block
 from gateway.downstream.errors import (
     failure_body,
     refusal_body,
-    sse_block,
     sse_failure,
     websocket_event,
     websocket_failure,

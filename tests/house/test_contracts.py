@@ -58,6 +58,7 @@ VIOLATIONS = [
     (ROOT, "gateway.server", "import gateway.records.memory"),
     (ROOT, "gateway.downstream", "import gateway.keys.memory"),
     (ROOT, "gateway.downstream", "import gateway.upstream.sse"),
+    (ROOT, "gateway.downstream", "import gateway.upstream.websocket"),
     (ROOT, "gateway.downstream", "import gateway.metrics"),
     (ROOT, "gateway.server", "import gateway.metrics"),
     (ROOT, "gateway.turn.a_module_nobody_wrote", "import gateway.upstream.scripted"),

@@ -28,6 +28,8 @@ TASKS_START_IN = {
     "gateway/server": "the server's workers and the drain",
     "gateway/downstream": "a connection's reader beside its turns",
     "gateway/upstream/scripted.py": "the shipped fake's script runs beside its reader",
+    "gateway/upstream/scripted_websocket.py": "the same over WebSocket; in memory its peer is nobody's child",
+    "gateway/upstream/line.py": "a kept WebSocket outlives the turn that opened it; its pool sees it end",
     "gateway/cli": "commands that serve or watch",
     "gateway/app.py": "the services that live as long as the process",
     "gateway/stores.py": "the writer and what works beside it, as long as the process",
@@ -43,6 +45,7 @@ CATCHES_EVERYTHING = {
     "gateway/server/hardened/connection.py": "the connection's edge: whatever a peer provokes ends its connection only",
     "gateway/lock/driver.py": "the server's place: what the app raises is kept for whoever plays it",
     "gateway/lock/mutating.py": "a mutant may break the gateway in any way: whatever it raises has shown it",
+    "gateway/upstream/line.py": "the edge of a connection to an upstream: whatever a peer provokes ends that line only",
     "gateway/downstream/websocket.py": "the connection's edge: a bug of ours closes one connection, with its code",
     "gateway/ledger/leases.py": "the task's edge: a lease that cannot be kept or ended is left to the next look",
     "gateway/store/commit.py": "the operation's edge: what one runs into is its own answer, and keeps no other",
@@ -135,7 +138,7 @@ def test_tasks_start_only_where_their_end_is_awaited() -> None:
         for path in sources("gateway")
         if not allowed(path, TASKS_START_IN)
         for node in ast.walk(tree_of(path))
-        if isinstance(node, ast.Attribute) and node.attr in {"open_nursery", "start_soon"}
+        if isinstance(node, ast.Attribute) and node.attr in {"open_nursery", "start_soon", "spawn_system_task"}
     ]
     assert astray == []
 

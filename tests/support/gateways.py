@@ -33,6 +33,7 @@ from gateway.records.memory import MemoryRecords, TurnRecord
 from gateway.stores import Stores
 from gateway.turn.house import StandingHouse
 from gateway.upstream.scripted import Call, Reply, Script, ScriptedTransport
+from gateway.upstream.scripted_websocket import ScriptedNetwork
 from support.voices import Voice
 
 MODEL = "gpt-test"
@@ -229,6 +230,12 @@ def words_of_failure(door: str, code: str) -> list[str]:
     return [f"error {code}", f"failed {code}"] if door == "http" else [f"error {code}"]
 
 
+class Transports:
+    """How the routes of a world are reached, unless it says so itself (tests/turn/conftest.py)."""
+
+    chosen = "sse"
+
+
 # --- making a world ---------------------------------------------------------------------------------------------
 
 
@@ -249,9 +256,13 @@ def world(
     run_aside: RunAside = at_once,
     keys: KeyBook | None = None,
     wall_clock: Callable[[], float] = time.time,
+    transport: str | None = None,
+    route_extras: Mapping[str, str] | None = None,
 ) -> World:
     """A gateway whose model has one or two routes, `a` and `b`. The strings are extra lines of the configuration;
     stores, house and networks can be replaced by others that keep their contracts."""
+    extras = {name: f"{route}\n{(route_extras or {}).get(name, '')}" for name in ("a", "b")}
+    chosen = {name: _transport(extra, transport) for name, extra in extras.items()}
     replies = {"a": first} | ({} if second is None else {"b": second})
     text = CONFIGURATION.format(
         server=server,
@@ -259,13 +270,13 @@ def world(
         balance=balance,
         key=DEMO_KEY,
         key_extra=key,
-        routes="".join(ROUTE.format(name=name, extra=route) for name in replies),
+        routes="".join(ROUTE.format(name=name, extra=f"{extras[name]}\n{chosen[name]}") for name in replies),
         model=MODEL,
         names=json.dumps(list(replies)),
     )
     config = _parsed(text)
     scripts = {name: Script(name, [r] if isinstance(r, Reply) else r) for name, r in replies.items()}
-    networks = {name: ScriptedTransport(script) for name, script in scripts.items()}
+    networks = {name: _network(config, script) for name, script in scripts.items()}
     money = ledger({name: account.balance_nanodollars for name, account in config.accounts.items()})
     records = records or MemoryRecords()
     house = house or StandingHouse()
@@ -279,6 +290,16 @@ def world(
     )
     gateway = Gateway(config, parts if rules is None else replace(parts, rules=rules))
     return World(gateway, scripts, money, records, house)
+
+
+def _transport(extra: str, transport: str | None) -> str:
+    """The line that says so, unless the route's own lines do."""
+    return "" if "transport =" in extra else f'transport = "{transport or Transports.chosen}"'
+
+
+def _network(config: Config, script: Script) -> ScriptedTransport | ScriptedNetwork:
+    is_framed = config.routes[script.name].transport == "websocket"
+    return ScriptedNetwork(script) if is_framed else ScriptedTransport(script)
 
 
 @lru_cache

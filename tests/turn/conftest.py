@@ -10,13 +10,37 @@ from werkzeug.routing.rules import Rule
 
 pytest.register_assert_rewrite("support.gateways")
 
-from support.gateways import DOORS  # noqa: E402 - after the rewrite is asked for
+from support.gateways import DOORS, Transports  # noqa: E402 - after the rewrite is asked for
 
 
 @pytest.fixture(params=DOORS)
 def door(request: pytest.FixtureRequest) -> str:
     """`http`, then `websocket`."""
     return str(request.param)
+
+
+@pytest.fixture(params=["sse", "websocket"])
+def each_transport(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """C5: any door, any transport, the same turn."""
+    monkeypatch.setattr(Transports, "chosen", request.param)
+    return str(request.param)
+
+
+ORDERS_OVER_WEBSOCKET = 2
+"""What a turn does is the same over both transports, and so is what depends on the order of tasks."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What is about HTTP itself (`over_http`) has nothing to say of a WebSocket."""
+    items[:] = [item for item in items if not (isinstance(item, pytest.Function) and _is_left_out(item))]
+
+
+def _is_left_out(item: pytest.Function) -> bool:
+    parameters = item.callspec.params if hasattr(item, "callspec") else {}
+    if parameters.get("each_transport") != "websocket":
+        return False
+    is_of_http = item.get_closest_marker("over_http") is not None
+    return is_of_http or int(str(parameters.get("order", 0))) >= ORDERS_OVER_WEBSOCKET
 
 
 @pytest.fixture(autouse=True)

@@ -26,6 +26,8 @@ from support.gateways import (
 from support.virtual import in_every_order
 from support.voices import ANSWERED, COMMENT, A, B, C, repeat
 
+pytestmark = pytest.mark.usefixtures("each_transport")
+
 OVERLOADED = "server_is_overloaded"
 HELD = ["created", "in_progress"]
 OUT = [*HELD, "output_text.delta"]
@@ -209,7 +211,7 @@ class _Short(httpx2.AsyncByteStream):
         """Nothing to close."""
 
 
-@pytest.mark.parametrize("ending", ["EOF", "reset", "short body"])
+@pytest.mark.parametrize("ending", ["EOF", "reset", pytest.param("short body", marks=pytest.mark.over_http)])
 @in_every_order
 async def test_case_17_a_stream_without_a_terminal_is_a_failure(door: str, ending: str) -> None:
     """Case 17: the client can tell; what was delivered is estimated; a WebSocket stays open."""
@@ -221,7 +223,7 @@ async def test_case_17_a_stream_without_a_terminal_is_a_failure(door: str, endin
     assert (w.attempts, w.money) == (["a stream_read_error (output_delivered)"], ["settled 5000 estimated"])
 
 
-@pytest.mark.parametrize("ending", ["EOF", "reset", "short body"])
+@pytest.mark.parametrize("ending", ["EOF", "reset", pytest.param("short body", marks=pytest.mark.over_http)])
 @in_every_order
 async def test_case_17_before_the_first_event_it_is_replayed(door: str, ending: str) -> None:
     """Case 17, R15."""

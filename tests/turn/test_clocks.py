@@ -11,6 +11,8 @@ from support.gateways import Seen, play, seen, turn, words_of_failure, world
 from support.virtual import in_every_order
 from support.voices import ANSWERED, COMMENT, NEUTRAL, A, B, repeat
 
+pytestmark = pytest.mark.usefixtures("each_transport")
+
 HELD = ["created", "in_progress"]
 OUT = [*HELD, "output_text.delta"]
 TIMED_OUT = Seen(["error first_event_timeout"], ["a"], ["a first_event_timeout (first_event_timeout)"], ["voided"])
@@ -192,6 +194,7 @@ async def test_t4_does_not_run_while_the_client_is_the_slow_side(door: str) -> N
     assert (client.events[-1].at, client.events[-1].code) == (70.0, "stream_idle_timeout")
 
 
+@pytest.mark.over_http  # its network is pulled by the reader: a pause begins when it is read
 @in_every_order
 async def test_t4_an_event_that_waited_for_the_slow_client_was_in_time(door: str) -> None:
     """T4, §7: an event carries the time at which the reader saw it, here 12 s; the next one comes 19.999 s after the

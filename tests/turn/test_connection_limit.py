@@ -10,6 +10,8 @@ from support.stores import SlowRecords
 from support.virtual import in_every_order
 from support.voices import ANSWERED, A, B, C, repeat
 
+pytestmark = pytest.mark.usefixtures("each_transport")
+
 LIMIT = "websocket_connection_limit_reached"
 HELD = ["created", "in_progress"]
 OUT = [*HELD, "output_text.delta"]

@@ -16,6 +16,8 @@ from support.stores import SlowLedger, SlowRecords
 from support.virtual import in_every_order, in_orders
 from support.voices import ANSWERED, A, B, repeat
 
+pytestmark = pytest.mark.usefixtures("each_transport")
+
 HELD = ["created", "in_progress"]
 LEFT = "a client_disconnected (client_disconnected)"
 OVERLOADED = "server_is_overloaded"

@@ -10,6 +10,8 @@ from support.stores import SlowRecords
 from support.virtual import in_every_order
 from support.voices import ANSWERED, A, B
 
+pytestmark = pytest.mark.usefixtures("each_transport")
+
 HELD = ["created", "in_progress"]
 OUT = [*HELD, "output_text.delta"]
 CUT_AT = 32.0

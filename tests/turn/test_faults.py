@@ -29,6 +29,8 @@ from support.stores import (
 from support.virtual import in_every_order
 from support.voices import ANSWERED, A, B
 
+pytestmark = pytest.mark.usefixtures("each_transport")
+
 HELD = ["created", "in_progress"]
 OUT = [*HELD, "output_text.delta"]
 BUG = ZeroDivisionError("a bug of ours")
@@ -180,6 +182,7 @@ class _Buggy(httpx2.AsyncByteStream):
     ],
     ids=["before any event", "during the hold", "after output"],
 )
+@pytest.mark.over_http  # the network is the test's own
 @in_every_order
 async def test_a_bug_in_the_upstreams_adapter_ends_the_turn(
     door: str, events: tuple[bytes, ...], told: list[str], money: str, logged: Log
@@ -232,6 +235,7 @@ class _Clinging(httpx2.AsyncByteStream):
         await trio.sleep_forever()
 
 
+@pytest.mark.over_http  # the network is the test's own
 @in_every_order
 async def test_an_upstream_that_cannot_be_closed_delays_no_replay(door: str) -> None:
     """T10, H7, bug case 56: the replay begins at once, and the socket is given up within a second."""
@@ -241,6 +245,7 @@ async def test_an_upstream_that_cannot_be_closed_delays_no_replay(door: str) -> 
     assert w.attempts == ["a server_error (replay)", "b completed"]
 
 
+@pytest.mark.over_http  # the network is the test's own
 @in_every_order
 async def test_an_upstream_that_cannot_be_closed_delays_no_failure(door: str) -> None:
     """T10, H7: frames and books at once, the turn's end within a second."""

@@ -8,6 +8,8 @@ from support.gateways import play, world
 from support.virtual import in_every_order
 from support.voices import ANSWERED, METADATA, NEUTRAL, A, B
 
+pytestmark = pytest.mark.usefixtures("each_transport")
+
 OVERLOADED = "server_is_overloaded"
 QUEUED = event("response.queued", sequence_number=1, response={"id": "resp_of_a", "status": "queued"})
 

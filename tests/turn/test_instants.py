@@ -12,6 +12,8 @@ from support.gateways import Seen, World, create_frame, play, seen, turn, words_
 from support.virtual import in_orders
 from support.voices import A, B
 
+pytestmark = pytest.mark.usefixtures("each_transport")
+
 in_many_orders = in_orders(13)
 in_twice_as_many = in_orders(26)
 HELD = ["created", "in_progress"]

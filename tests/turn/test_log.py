@@ -11,6 +11,8 @@ from support.gateways import play, world
 from support.virtual import in_every_order
 from support.voices import A, B
 
+pytestmark = pytest.mark.usefixtures("each_transport")
+
 Log = list[MutableMapping[str, Any]]
 
 
@@ -57,6 +59,7 @@ async def test_the_turns_record_names_the_clients_own_retries(door: str) -> None
     assert w.turns[0].opening.client_retry_count == "2"
 
 
+@pytest.mark.over_http
 @in_every_order
 async def test_what_was_not_forwarded_is_counted(door: str, logged: Log) -> None:
     """E7, E9: blocks that are no events, and events behind the end, are told in numbers."""

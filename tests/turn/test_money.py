@@ -17,6 +17,8 @@ from support.gateways import World, assert_all_is_well, cost, create_frame, play
 from support.virtual import in_every_order
 from support.voices import A, B, C
 
+pytestmark = pytest.mark.usefixtures("each_transport")
+
 RESERVED = cost(1, 1000)
 USAGE = usage_object(5, 1)
 BY_USAGE = "settled 7000"

@@ -12,6 +12,8 @@ from support.gateways import Seen, play, seen, turn, words_of_failure, world
 from support.virtual import in_every_order
 from support.voices import ANSWERED, COMMENT, NEUTRAL, A, B
 
+pytestmark = pytest.mark.usefixtures("each_transport")
+
 OVERLOADED = "server_is_overloaded"
 HELD = ["created", "in_progress"]
 BREAKS = A.reply(Break())
@@ -214,7 +216,9 @@ async def test_r6_a_pause_shorter_than_the_limit_stands_in_nobodys_way(door: str
         (f"hold_bytes_max = {len(A.prelude) - 1}", [A.created, A.in_progress], ["created", "in_progress"]),
         ("hold_events_max = 2", [A.created, NEUTRAL, A.in_progress], ["created", "codex.rate_limits", "in_progress"]),
         ("event_bytes_max = 900", [A.created, A.delta("x" * 900)], ["created"]),
-        ("event_bytes_max = 900", [A.created, b"data: " + b"x" * 900], ["created"]),
+        pytest.param(
+            *("event_bytes_max = 900", [A.created, b"data: " + b"x" * 900], ["created"]), marks=pytest.mark.over_http
+        ),
         ("event_bytes_max = 900", [A.created + A.delta("x" * 900)], ["created"]),
     ],
     ids=["bytes", "events", "one event", "one endless event", "all in one read"],

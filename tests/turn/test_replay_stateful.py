@@ -15,6 +15,8 @@ from support.gateways import MODEL, Seen, World, play, seen, world
 from support.virtual import in_every_order
 from support.voices import ANSWERED, A, B
 
+pytestmark = pytest.mark.usefixtures("each_transport")
+
 BREAKS = A.reply(Break())
 REFUSES = A.reply(refuses=True)
 

@@ -14,6 +14,8 @@ from support.gateways import assert_all_is_well, create_frame, turn, turn_beside
 from support.virtual import in_every_order
 from support.voices import ANSWERED, A, B, repeat
 
+pytestmark = pytest.mark.usefixtures("each_transport")
+
 HELD = ["created", "in_progress"]
 GONE = ["a client_disconnected (client_disconnected)"]
 ONE_DELTA = "settled 3000 estimated"

@@ -7,6 +7,8 @@ from support.gateways import play, words_of_failure, world
 from support.virtual import in_every_order
 from support.voices import ANSWERED, NEUTRAL, A, B, repeat
 
+pytestmark = pytest.mark.usefixtures("each_transport")
+
 OVERLOADED = "server_is_overloaded"
 KEEPALIVE = b": keepalive"
 PATIENT = "first_event_timeout = 100"

@@ -12,6 +12,8 @@ from support.gateways import Seen, play, seen, turn, world
 from support.virtual import in_every_order
 from support.voices import ANSWERED, COMMENT, NEUTRAL, A, B
 
+pytestmark = pytest.mark.usefixtures("each_transport")
+
 OVERLOADED = "server_is_overloaded"
 HELD = ["created", "in_progress"]
 OUT = [*HELD, "output_text.delta"]

@@ -20,7 +20,9 @@ from gateway.core.failures import Failure
 from gateway.core.messages import AttemptEnded, Batch, Headers, Opened
 from gateway.ports import Stamped, Upstream, UpstreamCall
 from gateway.upstream.scripted import Reply, Script, ScriptedTransport, serve_scripted
+from gateway.upstream.scripted_websocket import ScriptedNetwork, serve_scripted_websocket
 from gateway.upstream.sse import SSESettings, SSEUpstream
+from gateway.upstream.websocket import WebSocketSettings, WebSocketUpstream
 
 FACES = ("memory", "socket")
 CALL = UpstreamCall("turn", b'{"model":"gpt-test","stream":true}')
@@ -52,6 +54,21 @@ def network(connections_max: int | None = None) -> httpx2.AsyncBaseTransport:
     """The real network as the adapter uses it, but for the certificates: to read them anew for each test costs more
     than all that the test does."""
     return httpx2.AsyncHTTPTransport(verify=TLS, limits=httpx2.Limits(max_connections=connections_max))
+
+
+@asynccontextmanager
+async def websocket_on(face: str, script: Script, **settings: Any) -> AsyncIterator[WebSocketUpstream]:
+    """The same over WebSocket."""
+    async with trio.open_nursery() as nursery:
+        if face == "memory":
+            settled = WebSocketSettings("http://upstream.test/v1", **settings)
+            upstream = WebSocketUpstream(settled, ScriptedNetwork(script))
+        else:
+            port = await nursery.start(serve_scripted_websocket, script, "127.0.0.1", 0)
+            upstream = WebSocketUpstream(WebSocketSettings(f"http://127.0.0.1:{port}/v1", **settings))
+        yield upstream
+        await upstream.aclose()
+        nursery.cancel_scope.cancel()
 
 
 def script_of(*replies: Reply, is_cycle: bool = False) -> Script:

@@ -14,7 +14,7 @@ from gateway.core.routing import next_route
 from gateway.core.sse import SSEParser, block_data, read_block
 from gateway.lock.mutants.flips import Flip, Mutant, everywhere, swapped
 from gateway.turn.house import StandingHouse
-from gateway.upstream import sse as upstream
+from gateway.upstream import answers
 from gateway.upstream.encodings import decoder_for
 from gateway.upstream.sse import SSEUpstream
 
@@ -86,7 +86,7 @@ def _made(true: FailureKind, false: FailureKind) -> Flip:
     def made(kind: FailureKind, code: str, message: str) -> Failure:
         return gateway_failure(false if kind is true else kind, code, message)
 
-    return swapped(upstream, "gateway_failure", made)
+    return swapped(answers, "gateway_failure", made)
 
 
 def _as_it_is(answer: Any, codes: frozenset[str]) -> Failure:

@@ -1,0 +1,67 @@
+"""What goes up with a call, and how an answer that is no stream of events becomes a failure: any transport (F, P9)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Final
+
+from gateway.core.failures import (
+    BAD_RESPONSE,
+    Failure,
+    FailureKind,
+    UpstreamAnswer,
+    failure_from_answer,
+    gateway_failure,
+)
+from gateway.core.messages import Headers
+
+USER_AGENT: Final = "responses-gateway"
+WireHeaders = list[tuple[bytes, bytes]]
+
+
+def headers_for(client: Headers, own: Mapping[str, str], credential: str | None, route: Headers) -> WireHeaders:
+    """H4: the client's forwardable headers, what the gateway asks for, and the route's own; of one name the last. A
+    client's value may hold any byte of latin-1."""
+    authorization = {} if credential is None else {"authorization": f"Bearer {credential}"}
+    headers = {**dict(client), **own, "user-agent": USER_AGENT, **authorization, **dict(route)}
+    return [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()]
+
+
+def headers_of(raw: list[tuple[bytes, bytes]]) -> Headers:
+    """Names in lower case, values as they came."""
+    return tuple((name.decode("latin-1").lower(), value.decode("latin-1")) for name, value in raw)
+
+
+def refused(status: int, headers: Headers, body: bytes | None, retryable_codes: frozenset[str]) -> Failure:
+    """The status decides, even where the body cannot be read (None): no 504 is replayed, and no 400."""
+    failure = failure_from_answer(UpstreamAnswer(status, headers, body or b""), retryable_codes)
+    if body is not None or failure.answer is None:
+        return failure
+    return replace(bad_response(f"the body of status {status}", retryable_codes), kind=failure.kind)
+
+
+def bad_response(what: str, retryable_codes: frozenset[str]) -> Failure:
+    """P9: an answer that cannot be used."""
+    kind = FailureKind.RETRYABLE if BAD_RESPONSE in retryable_codes else FailureKind.NOT_RETRYABLE
+    return gateway_failure(kind, BAD_RESPONSE, f"the upstream's answer cannot be used: {what}")
+
+
+def never_sent(why: str) -> Failure:
+    """F2: no byte of the request was written."""
+    return gateway_failure(FailureKind.NEVER_SENT, "upstream_connect_error", why)
+
+
+def read_error(why: str) -> Failure:
+    """The stream broke."""
+    return gateway_failure(FailureKind.READ_ERROR, "stream_read_error", why)
+
+
+def too_large(why: str) -> Failure:
+    """R7: one event passed its limit."""
+    return gateway_failure(FailureKind.BUFFER_OVERFLOW, "upstream_stream_buffer_limit", why)
+
+
+def why(error: Exception) -> str:
+    """What a client may know of a library's error: its kind, never its text, which may name hosts."""
+    return f"the upstream connection failed ({type(error).__name__})"

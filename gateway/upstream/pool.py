@@ -1,0 +1,61 @@
+"""A route's idle WebSockets: kept for the next turn, bounded in number, given out once (C5, §4, W10).
+
+A line comes here only after a finished response. The one that has idled longest goes out first, for the conversation
+on it is the least likely to go on; but a continuation gets the line that holds its response. Lines with other handshake
+headers are another client's: they are not given out.
+"""
+
+from __future__ import annotations
+
+from gateway.upstream.answers import WireHeaders
+from gateway.upstream.line import Line
+
+
+class Pool:
+    """Idle lines of one route, the longest idle first."""
+
+    def __init__(self, idle_max: int) -> None:
+        self._idle_max = idle_max
+        self._idle: list[Line] = []
+        self._is_closed = False
+
+    def __repr__(self) -> str:
+        return f"<Pool of {len(self)} idle lines>"
+
+    def __len__(self) -> int:
+        return len(self._idle)
+
+    def take(self, headers: WireHeaders, continues: object = None) -> Line | None:
+        """An idle line, which is then the caller's."""
+        fitting = [line for line in self._idle if line.headers == headers and not line.is_spent]
+        holding = [line for line in fitting if continues is not None and line.response_id == continues]
+        line = next(iter(holding or fitting), None)
+        if line is not None:
+            self._idle.remove(line)
+        return line
+
+    def put(self, line: Line) -> None:
+        """A line whose response is finished; it is left instead if there is no room for it."""
+        if self._is_closed or self._idle_max == 0 or not line.rest():
+            line.leave()
+            return
+        line.on_end = self._forget
+        self._idle.append(line)
+        if len(self._idle) > self._idle_max:
+            self._idle.pop(0).leave()
+
+    def drain(self) -> None:
+        """No turn will come: idle lines are left, and so is each that comes to rest from now on."""
+        self._is_closed = True
+        for line in self._idle:
+            line.leave()
+
+    async def aclose(self) -> None:
+        """Leave all idle lines, and return when they are closed."""
+        self.drain()
+        for line in [*self._idle]:
+            await line.has_ended.wait()
+
+    def _forget(self, line: Line) -> None:
+        if line in self._idle:
+            self._idle.remove(line)

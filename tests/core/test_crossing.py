@@ -1,0 +1,56 @@
+"""X5, pure: which `error` frame stands for an HTTP status, and what is kept of it."""
+
+from __future__ import annotations
+
+import pytest
+
+from gateway.core.crossing import failure_from_first_frame
+from gateway.core.events import Event, read_event
+from gateway.core.failures import RETRYABLE_CODES
+
+
+def event_of(payload: bytes) -> Event:
+    found = read_event(payload, payload)
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize(
+    ("payload", "body"),
+    [
+        (b'{"type":"error","status":400,"error":{"b" : 1.50,"a":"\\u00e9"}}', b'{"error":{"b" : 1.50,"a":"\\u00e9"}}'),
+        (b'{"status":"429","error":{"code":"x"}}', b'{"error":{"code":"x"}}'),
+        (b'{"type":"error","status":500}', b'{"error": null}'),
+        (b'{"type":"error","status":500,"error":{"x":1},"error":{"x":2}}', b'{"error": {"x": 2}}'),
+        (b'{"type":"error","status":500,"error":"\xff"}', b'{"error": "\\ufffd"}'),
+    ],
+)
+def test_the_answer_is_the_error_object_in_its_own_bytes(payload: bytes, body: bytes) -> None:
+    """X5, E8: where it can be cut out; and nothing raises."""
+    event = event_of(payload)
+    failure = failure_from_first_frame(event, RETRYABLE_CODES)
+    assert failure is not None
+    assert failure.answer is not None
+    assert (failure.answer.body, failure.events) == (body, (event,))
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        b'{"type":"error","error":{"code":"x"}}',
+        b'{"type":"error","status":200,"error":{}}',
+        b'{"type":"error","status":399,"error":{}}',
+        b'{"type":"error","status":null,"error":{}}',
+        b'{"type":"response.failed","status":500,"response":{}}',
+    ],
+)
+def test_what_names_no_failing_status_stands_for_none(payload: bytes) -> None:
+    """X5: 400–599, of an `error`."""
+    assert failure_from_first_frame(event_of(payload), RETRYABLE_CODES) is None
+
+
+def test_one_that_blames_the_gateways_account_is_told_in_its_own_words() -> None:
+    """F2."""
+    failure = failure_from_first_frame(event_of(b'{"type":"error","status":401,"error":{}}'), RETRYABLE_CODES)
+    assert failure is not None
+    assert (failure.code, failure.answer, failure.events) == ("upstream_auth_error", None, ())
