@@ -91,6 +91,7 @@ def serve(
     tls = tls_of(config)
     if place is None:
         check_metrics_ports(file, config, range(workers))
+        check_store(file, config, workers)
     configure_logs(config.server.log_format, config.server.log_level, None if place is None else place.number)
     if place is not None:
         run_until_stopped(partial(_serve_place, gateway_of(config), tls, place))
@@ -125,6 +126,15 @@ def gateway_of(config: Config) -> Gateway:
         raise Unusable(f"ledger: {error}") from None
     except OSError as error:
         raise Unusable(f"ledger.spool: {error}; let the gateway's user write there, or name another folder") from None
+
+
+def check_store(file: Path, config: Config, workers: int) -> None:
+    """C6: books in memory would be several books. Raises Unusable."""
+    if workers > 1 and config.ledger.store == "memory":
+        fix = 'write "sqlite" or "postgres", or serve with one worker'
+        raise Unusable(
+            f'{file}: ledger.store: is "memory", which each of {workers} workers would have for itself; {fix}'
+        )
 
 
 def check_metrics_ports(file: Path, config: Config, workers: range) -> None:

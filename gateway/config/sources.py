@@ -8,7 +8,7 @@ one is ever quoted: people do write the secret where its name belongs.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Final, cast
@@ -48,17 +48,33 @@ class SecretSource(Section):
 
 def resolve(source: SecretSource, surroundings: Surroundings) -> str:
     """The secret itself, without white space around it."""
+    secret = _text_of(source, surroundings)
+    if _HEADER_TEXT.fullmatch(secret) is None:
+        fix = "use visible ASCII characters only, on one line, without spaces"
+        raise refusal("its secret holds characters that a header cannot carry", fix)
+    return secret
+
+
+def resolve_line(source: SecretSource, surroundings: Surroundings) -> str:
+    """The same for what no header carries: any characters, on one line."""
+    secret = _text_of(source, surroundings)
+    if not secret.isprintable():
+        raise refusal("its secret has more than one line, or control characters", "write it on one line")
+    return secret
+
+
+def _text_of(source: SecretSource, surroundings: Surroundings) -> str:
     given = [name for name in SecretSource.model_fields if getattr(source, name) is not None]
     if len(given) != 1:
         raise refusal(f"names {len(given)} sources instead of one", _NAME_A_SOURCE)
     if source.env is not None:
-        return _checked(_from_environment(source.env, surroundings))
+        return _not_empty(_from_environment(source.env, surroundings))
     if source.file is not None:
-        return _checked(_from_file(surroundings.directory / source.file))
+        return _not_empty(_from_file(surroundings.directory / source.file))
     if not surroundings.inline_is_allowed:
         fix = f"{_NAME_A_SOURCE}, or set server.allow_inline_secrets = true"
         raise refusal("has its secret in the file itself, which is not allowed", fix)
-    return _checked(source.inline or "")
+    return _not_empty(source.inline or "")
 
 
 def _from_environment(name: str, surroundings: Surroundings) -> str:
@@ -89,13 +105,10 @@ def _decoded(content: bytes) -> str:
     return content.decode("latin-1")
 
 
-def _checked(text: str) -> str:
+def _not_empty(text: str) -> str:
     secret = text.strip()
     if not secret:
         raise refusal("its secret is empty", "put the secret in its place")
-    if _HEADER_TEXT.fullmatch(secret) is None:
-        fix = "use visible ASCII characters only, on one line, without spaces"
-        raise refusal("its secret holds characters that a header cannot carry", fix)
     return secret
 
 
@@ -105,17 +118,21 @@ def _refuse_plain_text(value: object) -> object:
     return value
 
 
-def _resolve_in_context(source: SecretSource, info: ValidationInfo) -> str:
-    return resolve(source, cast("Surroundings", info.context))
+def _resolved_by(resolving: Callable[[SecretSource, Surroundings], str]) -> GetPydanticSchema:
+    def in_context(source: SecretSource, info: ValidationInfo) -> str:
+        return resolving(source, cast("Surroundings", info.context))
+
+    def schema(_source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        written = handler.generate_schema(Annotated[SecretSource, BeforeValidator(_refuse_plain_text)])
+        return core_schema.with_info_after_validator_function(in_context, written)
+
+    return GetPydanticSchema(schema)
 
 
-def _secret_schema(_source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-    written = handler.generate_schema(Annotated[SecretSource, BeforeValidator(_refuse_plain_text)])
-    return core_schema.with_info_after_validator_function(_resolve_in_context, written)
-
-
-Secret = Annotated[str, GetPydanticSchema(_secret_schema)]
+Secret = Annotated[str, _resolved_by(resolve)]
 """A secret's text, written as a `SecretSource`; validate it with `Surroundings` as the context."""
+SecretLine = Annotated[str, _resolved_by(resolve_line)]
+"""The same for one that may have spaces: a database's connection string."""
 
 
 def _credential_is_none(value: object) -> object:

@@ -11,7 +11,7 @@ from gateway.config.addresses import BaseUrl, Headers, Host
 from gateway.config.amounts import Balance, Nanodollars, PriceTable, WrittenPrice
 from gateway.config.instants import Expiry, TimeZone
 from gateway.config.section import Section
-from gateway.config.sources import Credential, Secret, SecretSource, Surroundings
+from gateway.config.sources import Credential, Secret, SecretLine, SecretSource, Surroundings
 from gateway.core.failures import RETRYABLE_CODES
 from gateway.core.keys import UTC
 
@@ -154,7 +154,7 @@ class LedgerTable(Section):
         default="sqlite", description="one host; any number of nodes; or gone with the process, for trying things out"
     )
     path: FilePath = Field(default="gateway.sqlite", validate_default=True, min_length=1, description="of sqlite")
-    dsn: Secret | None = Field(
+    dsn: SecretLine | None = Field(
         default=None, repr=False, description="of postgres", examples=['dsn = { env = "GATEWAY_DSN" }']
     )
     spool: FilePath = Field(

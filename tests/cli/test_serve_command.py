@@ -63,6 +63,17 @@ def test_a_missing_secret_is_named(file: Path) -> None:
     )
 
 
+def test_workers_cannot_have_their_books_in_memory(file: Path) -> None:
+    """C6: each would have its own, and a balance could be spent once for each of them."""
+    file.write_text(f'{SMALLEST}\n[ledger]\nstore = "memory"\n', encoding="utf-8")
+    result = serve("--config", str(file), "--workers", "2", **KEY)
+    assert result.exit_code == 2
+    assert result.stderr == (
+        f'{file}: ledger.store: is "memory", which each of 2 workers would have for itself; '
+        'write "sqlite" or "postgres", or serve with one worker\n'
+    )
+
+
 def test_two_routes_of_one_name_are_named(file: Path) -> None:
     file.write_text(f"{SMALLEST}\n[routes.only]\n", encoding="utf-8")
     result = serve("--config", str(file), **KEY)

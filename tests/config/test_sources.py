@@ -120,3 +120,28 @@ def test_secrets_in_the_wrong_places_show_in_no_error() -> None:
     assert "s3cret" not in told
     assert (caught.value.__context__, caught.value.__cause__) == (None, None)
     assert len(caught.value.problems) == 16
+
+
+def test_a_connection_string_may_have_spaces_and_is_one_line() -> None:
+    """libpq's own form: `host=db dbname=books password='a b'`."""
+    ledger = """
+[ledger]
+store = "postgres"
+dsn = { env = "GATEWAY_DSN" }
+"""
+    two_lines = parse_problems(SMALLEST + ledger, GATEWAY_DSN="host=db\ndbname=s3cret")
+
+    assert dsn_of(SMALLEST + ledger, GATEWAY_DSN=" host=db password='s3 cret' ") == "host=db password='s3 cret'"
+    assert two_lines == [
+        "gateway.toml: ledger.dsn: its secret has more than one line, or control characters; write it on one line"
+    ]
+
+
+def dsn_of(text: str, **environ: str) -> str | None:
+    return parse(text, file="gateway.toml", environ=ENVIRON | environ, directory=Path()).ledger.dsn
+
+
+def parse_problems(text: str, **environ: str) -> list[str]:
+    with pytest.raises(ConfigError) as caught:
+        dsn_of(text, **environ)
+    return str(caught.value).splitlines()
