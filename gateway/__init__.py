@@ -3,12 +3,14 @@
 floor 5  __main__.py      the command line: one module per command group in cli/
          lock/            the behaviour lock: scenarios, player, transcripts, declarations, mutants
          app.py           composition root: the only module that names concrete classes
+         stores.py        which ledger, records and keys a configuration asks for
 floor 4  server/          Hypercorn, hardened: serving, workers, signals, drain, the admin listener
          downstream/      the two doors (HTTP, WebSocket): bytes <-> turns and events, no decisions
 floor 3  turn/            the engine: one nursery per turn, the tasks and the scopes; route selection
          upstream/        one attempt -> upstream events; library errors mapped at this border
          ledger/          money behind its port          records/   turns and attempts behind theirs
-         metrics.py       what is counted, for Prometheus
+         keys/            stored keys and their limits    metrics.py what is counted, for Prometheus
+         store/           below these: one database behind one writer, the spool, the proof of the books
 floor 2  config/          the configuration file, validated whole
          ports.py         what the engine asks of doors, upstreams, ledger and records
 floor 1  core/            PURE: events, SSE, requests, failures, THE replay decision, the turn machine, money
