@@ -7,6 +7,21 @@ from typing import Any
 
 import pytest
 
+# Assertions that stand outside test files show what they compared; asked for before any folder imports them.
+pytest.register_assert_rewrite(
+    "support.gateways",
+    "records.contract",
+    "ledger.contract",
+    "ledger.by_hand",
+    "ledger.leases",
+    "ledger.books",
+    "keys.contract",
+    "crash.worlds",
+    "crash.proof",
+    "crash.fleets",
+    "properties.invariants",
+)
+
 pytest_plugins = ["support.postgres"]  # fixtures that several folders ask for
 
 

@@ -8,14 +8,12 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-pytest.register_assert_rewrite("crash.worlds", "crash.proof", "crash.fleets")
-
-from crash.worlds import OpenDatabase, WallClock, prepared_sqlite  # noqa: E402 - after the rewrite is asked for
-from gateway.store.postgres import PostgresDatabase  # noqa: E402 - as above
-from gateway.store.schema import prepare  # noqa: E402 - as above
-from gateway.store.sqlite import SQLiteDatabase  # noqa: E402 - as above
-from support.gateways import DOORS  # noqa: E402 - as above
-from support.postgres import PostgresDatabases  # noqa: E402 - as above
+from crash.worlds import OpenDatabase, WallClock, prepared_sqlite
+from gateway.store.postgres import PostgresDatabase
+from gateway.store.schema import prepare
+from gateway.store.sqlite import SQLiteDatabase
+from support.gateways import DOORS
+from support.postgres import PostgresDatabases
 
 
 @pytest.fixture(params=DOORS)

@@ -27,6 +27,8 @@ from gateway.upstream.scripted import Break, Reply, Silence
 from support.gateways import World, turn_beside, world
 from support.voices import A, B
 
+pytestmark = pytest.mark.widens
+
 IS_LONG = bool(os.environ.get("GATEWAY_LONG"))
 SEED = 4
 PLACES = 2

@@ -30,6 +30,8 @@ from crash.fleets import (
     url_of,
 )
 
+pytestmark = pytest.mark.widens
+
 IS_LONG = bool(os.environ.get("GATEWAY_LONG"))
 KILLS = 110 if IS_LONG else 6
 """For each store."""

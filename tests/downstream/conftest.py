@@ -6,8 +6,6 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-pytest.register_assert_rewrite("support.gateways")
-
 
 @pytest.fixture(autouse=True)
 def logged() -> Iterator[list[MutableMapping[str, Any]]]:

@@ -6,9 +6,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-pytest.register_assert_rewrite("support.gateways")
-
-from support.gateways import DOORS  # noqa: E402 - after the rewrite is asked for
+from support.gateways import DOORS
 
 
 @pytest.fixture(params=DOORS)

@@ -14,7 +14,7 @@ from gateway.core.accounts import Kind
 from gateway.core.ledger import Expire, OpenAccount, Reserve, Resolve, Transfer
 from gateway.core.money import Resolution
 from gateway.lock.virtual import virtual_run
-from gateway.store.database import Database
+from gateway.store.database import Database, StoreAway
 from gateway.store.proof import prove
 from gateway.store.records import RecordWrite
 from gateway.store.retention import CHUNK_ROWS, WINDOW_DAYS, WINDOWED_DAYS, Keep, Retention, due, purge
@@ -216,8 +216,6 @@ def test_it_purges_soon_after_the_start_and_every_hour(booked: AnyDatabase) -> N
 
 def test_a_store_that_is_away_is_asked_again_in_an_hour(booked: AnyDatabase) -> None:
     """No task of the house may end the serving."""
-    from gateway.store.database import StoreAway
-
     answers: list[Exception | None] = [StoreAway("it is away"), ValueError("a bug"), None]
     aged(booked, 200)
 
@@ -253,6 +251,7 @@ def test_the_end_of_the_process_waits_for_no_chunk(booked: AnyDatabase) -> None:
             if name == "transaction":
                 is_there.set()
                 may_go_on.wait(60.0)
+                raise StoreAway("nobody waits for it any more")
             return getattr(self._database, name)
 
     retention = Retention(booked, KEEP, jitter=lambda: 0.0)

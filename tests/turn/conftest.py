@@ -8,9 +8,7 @@ import pytest
 from structlog.testing import capture_logs
 from werkzeug.routing.rules import Rule
 
-pytest.register_assert_rewrite("support.gateways")
-
-from support.gateways import DOORS, Transports  # noqa: E402 - after the rewrite is asked for
+from support.gateways import DOORS, Transports
 
 
 @pytest.fixture(params=DOORS)
