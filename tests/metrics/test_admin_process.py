@@ -88,6 +88,7 @@ def test_a_worker_tells_what_it_does_and_changes_what_it_logs(tmp_path: Path, cl
     with serving_gateway(written(tmp_path, port), **{WORKER: "1"}) as (process, url):
         admin = admin_url(process)
         turn(client, url)
+        process.wait_for('"event": "turn"')  # written beside the response's end
         say_garbage(url)
         text = client.get(f"{admin}/metrics").text
         assert client.post(f"{admin}/log-level", content="error").json() == {"level": "error"}
