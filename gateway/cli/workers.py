@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -18,7 +18,6 @@ import gateway
 from gateway.app import WORKER, WORKERS
 from gateway.cli.unusable import Unusable
 from gateway.config import Config
-from gateway.core.money import FREE
 from gateway.server.commands import commands_of
 from gateway.server.control import CannotControl, Control, control_socket, own_path
 from gateway.server.posts import Launch
@@ -51,9 +50,6 @@ class PlaceType(click.ParamType[Place]):
 def supervise(config: Config, count: int, launch: Callable[[Place], Launch], named: str) -> None:
     """Run `count` workers until a signal. Ends the command with their exit code. `named` leads what is wrong with the
     address to listen on."""
-    problems = list(_money_in_memory(config, count))
-    if problems:
-        raise Unusable("\n".join(problems))
     try:
         code = trio.run(partial(_supervise, config, count, launch))
         gc.freeze()  # the process is over: looking through its modules took 3 s of a loaded machine's last five (T7)
@@ -62,19 +58,6 @@ def supervise(config: Config, count: int, launch: Callable[[Place], Launch], nam
     except CannotControl as error:
         raise Unusable(str(error)) from None
     raise click.exceptions.Exit(code)
-
-
-def _money_in_memory(config: Config, count: int) -> Iterator[str]:
-    """C6: each worker would have a ledger of its own, and grant every balance once."""
-    paid = [
-        f"accounts.{account.name}.balance"
-        for account in config.accounts.values()
-        if account.balance_nanodollars is not None
-    ]
-    paid += [f"routes.{route.name}.price" for route in config.routes.values() if route.price != FREE]
-    fix = 'run one worker (leave --workers out), or make every balance "unlimited" and every price "free"'
-    for path in paid:
-        yield f"{path}: money is kept in memory, by each of {count} workers for itself, and is spent as often; {fix}"
 
 
 def launcher(file: Path, count: int, given: Mapping[str, object]) -> Callable[[Place], Launch]:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+import httpx2
 import pytest
 from click.exceptions import Exit
 from click.testing import CliRunner
@@ -239,13 +240,17 @@ def test_workers_that_never_come_up_end_the_command_with_3(tmp_path: Path) -> No
     assert lines[-2]["event"] == "given_up"
 
 
-def test_balances_in_memory_are_refused_with_more_than_one_worker(tmp_path: Path) -> None:
-    """C6."""
-    file = write_configuration(tmp_path, {"m-1": "http://u.test/v1", "m-2": "http://u.test/v1"}, ["m"])
-    paid = file.read_text().replace('"unlimited"', '"5"').replace('"free"', '{ input = "1", output = "2" }', 1)
+def test_workers_share_one_balance(tmp_path: Path) -> None:
+    """C6, B6: a durable ledger is one for all of them; one in memory is refused (tests/cli/test_serve_command.py)."""
+    file = write_configuration(tmp_path, {"m-1": "http://127.0.0.1:9/v1", "m-2": "http://127.0.0.1:9/v1"}, ["m"])
+    paid = file.read_text().replace('"unlimited"', '"5"').replace('"free"', '{ input = "1", output = "2" }')
     file.write_text(paid)
-    refused = run(sys.executable, "-m", "gateway", "serve", "--config", str(file), "--port", "0", "--workers", "3")
-    assert refused.returncode == 2
-    assert [line.split(":")[0] for line in refused.stderr.splitlines()] == ["accounts.main.balance", "routes.m-1.price"]
-    assert "kept in memory, by each of 3 workers for itself" in refused.stderr
-    assert "run one worker (leave --workers out)" in refused.stderr
+    with gateway_process("serve", "--config", str(file), "--port", "0", "--workers", "2") as process:
+        url = process.wait_for(r'"event": "listening".*"url": "(http://.*?)"')[1]
+        request = {"model": "m", "input": "hello", "stream": True, "store": False}
+        headers = {"authorization": f"Bearer {KEY}"}
+        answers = [httpx2.post(f"{url}/v1/responses", json=request, headers=headers, trust_env=False) for _ in range(8)]
+        codes = {answer.json()["error"]["code"] for answer in answers}
+    assert codes == {"upstream_connect_error"}
+    shown = run(sys.executable, "-m", "gateway", "accounts", "show", "main", "--json", "--config", str(file))
+    assert json.loads(shown.stdout)["balance"] == "5.00", shown.stdout
