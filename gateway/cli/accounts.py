@@ -30,7 +30,6 @@ REFUSALS: Final = {
         "the account {name} is there already, with the other of limited and unlimited; nothing was changed"
     ),
     Result.INSUFFICIENT_BALANCE: "the account {name} has less than that available; nothing was taken",
-    Result.TURNS_RUN: "turns run on the account {name}; close it when they have ended",
 }
 ACCOUNTS: Final = "select name, balance, open, is_unlimited, is_closed from account order by name"
 ACCOUNT: Final = "select name, balance, open, is_unlimited, is_closed from account where name = :name"

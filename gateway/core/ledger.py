@@ -207,15 +207,13 @@ class OpenAccount:
 
 @dataclass(frozen=True, slots=True)
 class Transfer:
-    """Money moved by hand: a DEPOSIT, a CREDIT or a DEBIT, by whom and why. A debit that `may_overdraw` takes what was
-    spent already, too."""
+    """Money moved by hand: a DEPOSIT, a CREDIT or a DEBIT, by whom and why."""
 
     kind: Kind
     account: str
     nanodollars: int
     actor: str
     reason: str | None = None
-    may_overdraw: bool = False
 
     @property
     def needs(self) -> Needs:
@@ -228,8 +226,7 @@ class Transfer:
         if account is None or account.is_closed:
             return Result.ACCOUNT_NOT_FOUND if account is None else Result.ACCOUNT_CLOSED
         change = -self.nanodollars if self.kind is Kind.DEBIT else self.nanodollars
-        is_bounded = not (account.is_unlimited or self.may_overdraw)
-        if change < 0 and is_bounded and -change > account.available:
+        if change < 0 and not account.is_unlimited and -change > account.available:
             return Result.INSUFFICIENT_BALANCE
         book.put_account(replace(account, balance=account.balance + change))
         book.entries.append(
@@ -263,8 +260,8 @@ class SetUnlimited:
 
 @dataclass(frozen=True, slots=True)
 class CloseAccount:
-    """No turn starts on it any more; what is left on it stays in the books. By whom and why stands there as a debit of
-    nothing."""
+    """No turn starts on it any more; those that run end as they would, and what is left on it stays in the books. By
+    whom and why stands there as a debit of nothing."""
 
     name: str
     actor: str | None = None
@@ -276,12 +273,10 @@ class CloseAccount:
         return Needs((self.name,))
 
     def apply(self, book: Book, now: float) -> Result:
-        """CLOSED, ACCOUNT_CLOSED if it was, TURNS_RUN while reservations are open, ACCOUNT_NOT_FOUND."""
+        """CLOSED, ACCOUNT_CLOSED if it was, ACCOUNT_NOT_FOUND."""
         account = book.accounts.get(self.name)
         if account is None or account.is_closed:
             return Result.ACCOUNT_NOT_FOUND if account is None else Result.ACCOUNT_CLOSED
-        if account.open:
-            return Result.TURNS_RUN
         book.put_account(replace(account, is_closed=True))
         if self.actor is not None:
             reason = f"closed: {self.reason}"

@@ -269,7 +269,6 @@ class Result(Enum):
     SPEND_LIMIT_REACHED = "spend_limit_reached"
     ACCOUNT_NOT_FOUND = "account_not_found"
     ACCOUNT_CLOSED = "account_closed"
-    TURNS_RUN = "turns_run"
     CLOSED = "closed"
 
 

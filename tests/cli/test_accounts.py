@@ -148,7 +148,6 @@ def test_an_empty_store_has_no_accounts(run: Run) -> None:
             ["adjust", "acme", "-7.500000001", "--reason", "r"],
             "the account acme has less than that available; nothing was taken",
         ),
-        (["close", "acme", "--reason", "r"], "turns run on the account acme; close it when they have ended"),
         (["deposit", "old", "1"], "the account old is closed"),
         (["create", "old"], "the account old is closed"),
         (["close", "old", "--reason", "r"], "the account old is closed"),

@@ -235,20 +235,9 @@ def test_a_debit_takes_no_money_that_a_running_turn_has_set_aside(nanodollars: i
     assert do(made, Transfer(Kind.DEBIT, "main", nanodollars, "me", "a mistake")) == [result]
 
 
-def test_a_debit_that_may_overdraw_takes_what_was_spent_too() -> None:
-    made = book(100)
-    do(made, reserve(60), Resolve("turn", Resolution(60)))
-
-    assert do(made, Transfer(Kind.DEBIT, "main", 90, "me", may_overdraw=True)) == [Result.CREATED]
-    assert made.accounts["main"].balance == -50
-
-
-def test_an_account_with_running_turns_cannot_be_closed_and_one_that_is_closed_takes_none() -> None:
+def test_an_account_that_is_closed_takes_nothing_new_and_lets_its_turns_end() -> None:
     made = book()
     do(made, reserve())
-    assert do(made, CloseAccount("main")) == [Result.TURNS_RUN]
-
-    do(made, Resolve("turn", VOID))
     assert do(
         made,
         CloseAccount("main"),
@@ -258,6 +247,8 @@ def test_an_account_with_running_turns_cannot_be_closed_and_one_that_is_closed_t
         OpenAccount("main"),
         SetUnlimited("main", is_unlimited=True),
     ) == [Result.CLOSED, *[Result.ACCOUNT_CLOSED] * 5]
+    assert do(made, Resolve("turn", Resolution(25))) == [Result.SETTLED]
+    assert made.accounts["main"].balance == 75
 
 
 def test_an_account_that_is_not_there_is_named_as_such() -> None:

@@ -39,19 +39,12 @@ class ByHandContract(LedgerAdapter):
             assert books.accounts["main"] == Account(balance, 0)
             assert_double_entry(books)
 
-    @pytest.mark.parametrize(
-        ("nanodollars", "may_overdraw", "result"),
-        [
-            (40, False, Result.CREATED),
-            (41, False, Result.INSUFFICIENT_BALANCE),
-            (41, True, Result.CREATED),
-        ],
-    )
-    async def test_a_debit_takes_what_is_available(self, nanodollars: int, may_overdraw: bool, result: Result) -> None:
+    @pytest.mark.parametrize(("nanodollars", "result"), [(40, Result.CREATED), (41, Result.INSUFFICIENT_BALANCE)])
+    async def test_a_debit_takes_what_is_available(self, nanodollars: int, result: Result) -> None:
         """B6: what running turns have set aside is theirs."""
         async with self.opened({"main": 100}) as ledger:
             await ledger.reserve("turn", "main", 60)
-            debit = Transfer(Kind.DEBIT, "main", nanodollars, "ada", "spent elsewhere", may_overdraw=may_overdraw)
+            debit = Transfer(Kind.DEBIT, "main", nanodollars, "ada", "spent elsewhere")
 
             assert await self.carry_out(ledger, debit) is result
             assert_double_entry(await self.books_of(ledger))
@@ -69,14 +62,17 @@ class ByHandContract(LedgerAdapter):
             assert await ledger.reserve("turn", "main", 1) is Result.ACCOUNT_CLOSED
             assert await self.books_of(ledger) == before
 
-    async def test_an_account_on_which_turns_run_is_not_closed(self) -> None:
-        """B1: what they have set aside must come back to it."""
+    async def test_turns_that_run_on_an_account_end_after_it_was_closed(self) -> None:
+        """B1: a client that always has one running cannot keep its account open."""
         async with self.opened({"main": 100}) as ledger:
             await ledger.reserve("turn", "main", 60)
-            assert await self.carry_out(ledger, CloseAccount("main")) is Result.TURNS_RUN
-
-            await ledger.resolve("turn", Resolution(10))
             assert await self.carry_out(ledger, CloseAccount("main")) is Result.CLOSED
+            assert await ledger.reserve("next", "main", 1) is Result.ACCOUNT_CLOSED
+
+            assert await ledger.resolve("turn", Resolution(10)) is Result.SETTLED
+            books = await self.books_of(ledger)
+            assert books.accounts["main"] == Account(90, 0)
+            assert_double_entry(books)
 
     async def test_an_account_that_is_not_there_is_named(self) -> None:
         """B6."""

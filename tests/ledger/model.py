@@ -157,13 +157,12 @@ class PlainLedger:
                 was, purse.is_unlimited = purse.is_unlimited, is_unlimited
                 return "exists" if was is is_unlimited else "created"
         assert isinstance(operation, CloseAccount)
-        purse.is_closed = self.open_on(name) == 0
-        return "closed" if purse.is_closed else "turns_run"
+        purse.is_closed = True
+        return "closed"
 
     def _move(self, purse: Purse, is_open: int, asked: Transfer) -> str:
         change = -asked.nanodollars if asked.kind is Kind.DEBIT else asked.nanodollars
-        is_bounded = not (purse.is_unlimited or asked.may_overdraw)
-        if is_bounded and change < 0 and purse.balance - is_open + change < 0:
+        if not purse.is_unlimited and change < 0 and purse.balance - is_open + change < 0:
             return "insufficient_balance"
         purse.balance += change
         return "created"

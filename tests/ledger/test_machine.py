@@ -48,10 +48,7 @@ OPERATIONS: st.SearchStrategy[Operation] = st.one_of(
     st.builds(BookHouse, TURNS, st.integers(1, 2), AMOUNTS),
     st.builds(OpenAccount, NAMES, st.booleans()),
     st.builds(SetUnlimited, NAMES, st.booleans()),
-    st.builds(
-        Transfer, st.sampled_from([Kind.DEPOSIT, Kind.CREDIT, Kind.DEBIT]), NAMES, AMOUNTS, st.just("ada"),
-        may_overdraw=st.booleans(),
-    ),
+    st.builds(Transfer, st.sampled_from([Kind.DEPOSIT, Kind.CREDIT, Kind.DEBIT]), NAMES, AMOUNTS, st.just("ada")),
     st.builds(CloseAccount, NAMES),
 )  # fmt: skip
 
