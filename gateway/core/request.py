@@ -7,6 +7,7 @@ members replaced, added or cut in place: order, spelling, spaces and number form
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -249,6 +250,6 @@ class TurnRequest:
     def max_output_tokens(self) -> int | None:
         """The request's own output limit, where it is a usable one (B6)."""
         value = self.body.get("max_output_tokens")
-        if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        if isinstance(value, bool) or not isinstance(value, int | float) or value < 0:
             return None
-        return min(value, TOKENS_MAX)
+        return min(math.ceil(value), TOKENS_MAX)
