@@ -239,9 +239,7 @@ def _of_one_account(found: Sequence[StoredKey], name: str) -> Sequence[StoredKey
 def _expires_at(expires: Until | None, time_zone: str, now: float) -> float | None:
     if expires is None:
         return None
-    if expires.at is None:
-        return now + (expires.seconds or 0.0)
-    at = instant_of(expires.at, time_zone)
+    at = now + (expires.seconds or 0.0) if expires.at is None else instant_of(expires.at, time_zone)
     if at <= now:
         raise KeyRefused("invalid_expiry", f"{told_time(at, time_zone)} is over; name a time to come")
     return at

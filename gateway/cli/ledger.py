@@ -62,6 +62,7 @@ def verify_books(file: Path, as_json: bool) -> None:
 @config_option
 def print_statement(account: str, since: float, until: float, form: str, file: Path) -> None:
     """Print an account's opening balance, its entries and its closing balance."""
+    _require_order(since, until)
     with reading(file) as session:
         known = account_names(session)
         if account not in known:
@@ -77,9 +78,15 @@ def print_statement(account: str, since: float, until: float, form: str, file: P
 @json_option
 def print_house(since: float, until: float, file: Path, as_json: bool) -> None:
     """Print what the house has lost, by route: attempts that no client pays, and settlements that came too late."""
+    _require_order(since, until)
     with reading(file) as session:
         report = house(session, since, until)
     click.echo(json.dumps(house_object(report)) if as_json else "\n".join(house_lines(report)))
+
+
+def _require_order(since: float, until: float) -> None:
+    if since >= until:
+        raise Unusable("--from is not before --to: there is nothing in between; exchange the two")
 
 
 @ledger.command("backup")
