@@ -14,6 +14,8 @@ from itertools import count
 from pathlib import Path
 from typing import Any, Final
 
+import trio
+
 from gateway.app import Gateway, Parts
 from gateway.config import Config, ConfigError, Problem, parse
 from gateway.lock.notation import Speaker
@@ -25,6 +27,8 @@ from gateway.upstream.scripted import EVENT_STREAM, JSON_BODY, Call, Reply, Scri
 PRICE: Final = {"input": "1", "cached_input": "0.5", "output": "2", "reasoning": "4"}
 """Dollars for a million tokens: one of input costs 1000 nano-dollars, cached 500, of output 2000, reasoning 4000."""
 KEY_SECRET: Final = "demo-key"
+NEW_YEAR: Final = 1_767_225_600.0
+"""2026-01-01 00:00 UTC, the wall clock at which every scenario begins: no day ends while one is played."""
 
 Change = Callable[[Config], Config]
 """What else is done to a configuration: an operator's own settings, or a mutant's."""
@@ -57,6 +61,7 @@ def make_world(scenario: Scenario, file: str, change: Change | None = None) -> W
         transports={route: ScriptedTransport(script) for route, script in scripts.items()},
         house=house,
         new_request_id=_numbered(),
+        wall_clock=lambda: NEW_YEAR + trio.current_time(),
     )
     return World(Gateway(config, stores.put_into(parts)), scripts, stores)
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import trio
+from structlog.testing import capture_logs
 
 from gateway.core.ledger import Reserve, Resolve
 from gateway.core.money import Resolution, Result
@@ -16,8 +17,9 @@ from gateway.lock.virtual import virtual_run
 from gateway.store.commit import commit
 from gateway.store.database import Session, StoreAway, StoreUnusable
 from gateway.store.postgres import PostgresDatabase
-from gateway.store.schema import AnyDatabase
+from gateway.store.schema import AnyDatabase, prepare
 from gateway.store.spool import FileSpool
+from gateway.store.sqlite import SQLiteDatabase
 from gateway.store.store import CONFIGURATION, Store, grant, open_database
 from gateway.store.writer import RETRY_SECONDS
 from support.durable import ClockedDatabase, ClockedSession, SQLiteFiles, accounts_in, entries_in
@@ -149,14 +151,14 @@ def files_in(directory: Path) -> list[Path]:
         (100, 75, [("deposit", 100)]),
         (130, 105, [("deposit", 100), ("deposit", 30)]),
         (40, 15, [("deposit", 100), ("debit", 60)]),
-        (0, -25, [("deposit", 100), ("debit", 100)]),
+        (0, 0, [("deposit", 100), ("debit", 75)]),
         (None, 75, [("deposit", 100)]),
     ],
 )
 def test_a_grant_is_all_in_all_however_often_it_is_said(
     database: AnyDatabase, second: int | None, balance: int, moved: list[tuple[str, int]]
 ) -> None:
-    """B6: a restart deposits nothing; an amount that was changed is booked as the difference, spent or not."""
+    """B6: a restart deposits nothing; an amount that was changed is booked as the difference, less what is spent."""
     grant(database, {"main": 100})
     commit(database, [Reserve("turn", "main", 60), Resolve("turn", Resolution(25))])
     for _ in range(2):
@@ -165,3 +167,32 @@ def test_a_grant_is_all_in_all_however_often_it_is_said(
     with database.snapshot() as session:
         assert accounts_in(session) == {"main": (balance, 0)}
         assert [(e.kind.value, e.nanodollars) for e in entries_in(session) if e.actor == CONFIGURATION] == moved
+
+
+def test_a_grant_that_is_lowered_takes_only_what_is_available(tmp_path: Path) -> None:
+    """B6: open reservations never exceed the balance; the rest of it is asked for again."""
+    database = prepared(tmp_path)
+    grant(database, {"main": 100})
+    commit(database, [Reserve("turn", "main", 30), Reserve("spent", "main", 50), Resolve("spent", Resolution(50))])
+    with capture_logs() as logs:
+        grant(database, {"main": 10})
+    assert [(line["event"], line["nanodollars"], line["taken"]) for line in logs] == [("grant_not_lowered", 90, 20)]
+    assert balance_of(database, "main") == (30, 30)
+
+    commit(database, [Resolve("turn", Resolution(None))])
+    grant(database, {"main": 10})
+    assert balance_of(database, "main") == (0, 0)
+    grant(database, {"main": 200})
+    assert balance_of(database, "main") == (150, 0)
+
+
+def prepared(folder: Path) -> SQLiteDatabase:
+    database = SQLiteDatabase(folder / "books.sqlite")
+    prepare(database)
+    return database
+
+
+def balance_of(database: SQLiteDatabase, name: str) -> tuple[int, int]:
+    with database.snapshot() as session:
+        ((balance, is_open),) = session.fetch("select balance, open from account where name = :name", {"name": name})
+    return int(balance), int(is_open)

@@ -67,6 +67,7 @@ def _guards() -> Iterator[Mutant]:
     yield Mutant("R5: a first-event timeout is replayed", ("R5", "T2"), _timeouts(FailureKind.UPSTREAM_TIMEOUT))
     yield Mutant("R5: an upstream's own timeout is replayed", ("R5", "F1"), _timeouts(FailureKind.FIRST_EVENT_TIMEOUT))
     yield Mutant("R10: never sent makes no difference", ("R10", "F2"), _instead("R10", _stateful_even_if_never_sent))
+    yield Mutant("R10: the last of several reasons is named", ("R10",), _instead("R10", _last_reason))
     yield Mutant("R4: a result is named before usage", ("R4",), _instead("R4", _result_first))
     yield Mutant("R11: a second replay is allowed", ("R11",), _instead("R11", _twice))
 
@@ -81,6 +82,11 @@ def _any_read_error(facts: Facts) -> Reason | None:
 
 def _stateful_even_if_never_sent(facts: Facts) -> Reason | None:
     return Reason(facts.stateful_reasons[0]) if facts.stateful_reasons else None
+
+
+def _last_reason(facts: Facts) -> Reason | None:
+    reversed_reasons = tuple(reversed(facts.stateful_reasons))
+    return _row("R10").objection(replace(facts, stateful_reasons=reversed_reasons))
 
 
 def _result_first(facts: Facts) -> Reason | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, Final
@@ -9,10 +10,15 @@ from typing import Any, Final
 from gateway import limits
 from gateway.config import Config
 from gateway.core.alias import with_model
+from gateway.core.failures import Refusal
+from gateway.core.keys import Key
 from gateway.core.messages import DeliverFailure
 from gateway.downstream import bodies, errors, frames, headers, http, websocket
+from gateway.downstream.auth import Keys
 from gateway.downstream.http import HTTPClient
-from gateway.downstream.websocket import WebSocketClient
+from gateway.downstream.websocket import WebSocketClient, WebSocketDoor
+from gateway.keys import rates
+from gateway.keys.rates import RequestRates
 from gateway.lock.mutants.flips import Mutant, everywhere, swapped, without
 from gateway.lock.world import Change
 
@@ -48,6 +54,7 @@ def mutants() -> Iterator[Mutant]:
     yield from _http()
     yield from _websocket()
     yield from _limits()
+    yield from _keys()
 
 
 def _http() -> Iterator[Mutant]:
@@ -82,6 +89,13 @@ def _websocket() -> Iterator[Mutant]:
     yield Mutant(
         "W8: a stream_id is not put in", ("W8",), swapped(websocket, "insert_members", lambda data, _members: data)
     )
+    for by in (1, -1):
+        word = "longer" if by > 0 else "shorter"
+        longest = re.compile(f"[A-Za-z0-9_.-]{{1,{limits.STREAM_ID_CHARACTERS_MAX + by}}}")
+        yield Mutant(f"W8: a stream_id may be one {word}", ("W8",), swapped(frames, "STREAM_ID", longest))
+    nothing = re.compile(frames.STREAM_ID.pattern.replace("{1,", "{0,"))
+    yield Mutant("W8: a stream_id may be empty", ("W8",), swapped(frames, "STREAM_ID", nothing))
+    yield Mutant("W8: a stream_id may be any text", ("W8",), swapped(frames, "STREAM_ID", re.compile(".+", re.DOTALL)))
     yield Mutant("W5: an answer repeats nothing", ("W5", "W3"), swapped(websocket, "echo", lambda _body: {}))
     yield Mutant("W2: a steer's input is kept", ("W2",), swapped(websocket, "_steer_refusal", lambda _frame: b"{}"))
     yield Mutant(
@@ -105,12 +119,53 @@ def _limits() -> Iterator[Mutant]:
             ("hold_events_max", "R7"),
             ("event_bytes_max", "P7"),
             ("waiting_creates_max", "W3"),
+            ("waiting_bytes_max", "W3"),
             ("body_bytes_max", "H3"),
             ("turns_max", "X2"),
         ):
             yield Mutant(f"{rule}: {field} is one {word}", (rule,), change=_limit(field, by), words=(field,))
     yield Mutant("R10a: the key's wish is not asked", ("R10a",), change=_keys_may_replay)
     yield Mutant("R10a: the header is another one", ("R10a",), swapped(bodies, "REPLAY_HEADER", "x-nothing"))
+
+
+def _keys() -> Iterator[Mutant]:
+    """What a key may do (X2, W4); what it may spend is money's."""
+    always = swapped(Key, "require_unexpired", lambda _key, _now: None)
+    yield Mutant("X2: no key expires", ("X2", "W1"), always, words=("expires",))
+    yield Mutant("X2: a key may use any model", ("X2", "W4"), swapped(Key, "require_model", lambda _key, _model: None))
+    yield Mutant("X2: a key has no rate", ("X2", "W4"), swapped(RequestRates, "take", lambda *_arguments: 0.0))
+    yield Mutant("X2: what is refused counts", ("X2", "W4"), swapped(RequestRates, "take", _counting_all))
+    for by in (1.0, -1.0):
+        flip = swapped(rates, "MINUTE_SECONDS", rates.MINUTE_SECONDS + by)
+        yield Mutant(f"X2: a minute has {rates.MINUTE_SECONDS + by:.0f} s", ("X2", "W4"), flip)
+    yield Mutant("X2: nothing is known of when there is room", ("X2", "W4"), swapped(Keys, "count_request", _no_time))
+    once = swapped(WebSocketDoor, "_admit", _counting_the_upgrade)
+    yield Mutant("W4: an upgrade counts as a request", ("W4",), once, words=("requests_per_minute",))
+
+
+_true_take: Final = RequestRates.take
+_true_count: Final = Keys.count_request
+_true_admit: Final = WebSocketDoor._admit
+
+
+def _counting_all(held: RequestRates, key: Key, now: float) -> float:
+    seconds = _true_take(held, key, now)
+    if seconds > 0:
+        held._taken[key.label].append(now)
+    return seconds
+
+
+def _no_time(keys: Keys, key: Key) -> None:
+    try:
+        _true_count(keys, key)
+    except Refusal as refusal:
+        raise Refusal(refusal.code, refusal.message) from None
+
+
+async def _counting_the_upgrade(door: WebSocketDoor, socket: Any, held: Any) -> None:
+    await _true_admit(door, socket, held)
+    keys = door._neighbours.keys
+    keys.count_request(await keys.admit(socket.headers.get("authorization")))
 
 
 def _limit(field: str, by: int) -> Change:

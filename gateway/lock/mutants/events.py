@@ -29,6 +29,16 @@ RULE_OF_CLASS: Final = {
 }
 
 
+CODES_EXCHANGED: Final = (
+    (("error", "code"), ("error", "type")),
+    (("error", "type"), ("code",)),
+    (("code",), ("response", "error", "code")),
+    (("response", "error", "code"), ("response", "error", "type")),
+    (("response", "error", "code"), ("status",)),
+)
+"""Places of E8 that can both hold a code."""
+
+
 class _EveryType:
     """All types are read with care, none by its first member alone."""
 
@@ -41,6 +51,7 @@ def mutants() -> Iterator[Mutant]:
     yield from _named_types()
     yield from _other_types()
     yield from _places()
+    yield from _orders()
     yield from _two_steps()
 
 
@@ -87,6 +98,15 @@ def _places() -> Iterator[Mutant]:
         for path in paths:
             flip = swapped(events, table, without(paths, path))
             yield Mutant(f"{rules[0]}: {table.lower()} without {'.'.join(path)}", rules, flip)
+
+
+def _orders() -> Iterator[Mutant]:
+    """E8: a place is asked before the one in front of it."""
+    for first, second in CODES_EXCHANGED:
+        order = {first: second, second: first}
+        paths = tuple(order.get(path, path) for path in events.CODE_PATHS)
+        name = f"E8: {'.'.join(second)} is asked before {'.'.join(first)}"
+        yield Mutant(name, ("E8",), swapped(events, "CODE_PATHS", paths))
 
 
 def _two_steps() -> Iterator[Mutant]:

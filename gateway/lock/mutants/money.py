@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final
 
 from gateway.config import Config
-from gateway.core import contents, events, money
+from gateway.core import contents, events, ledger, money
+from gateway.core.accounts import Account, Book, SpendLimit
 from gateway.core.attempt import Attempt
+from gateway.core.keys import Key
 from gateway.core.money import (
+    TOKENS_MAX,
     UNMETERED_CHARGES,
     Basis,
     Cell,
@@ -17,6 +21,7 @@ from gateway.core.money import (
     Ended,
     Flag,
     Price,
+    Resolution,
     Usage,
     charge_cell,
     read_usage,
@@ -24,6 +29,7 @@ from gateway.core.money import (
     text_tokens,
     usage_was_observed,
 )
+from gateway.keys.windows import spend_limits
 from gateway.lock.mutants.flips import Flip, Mutant, added, everywhere, swapped, without
 
 OTHER_FLAG: Final = {None: Flag.UNMETERED, Flag.UNMETERED: None, Flag.ESTIMATED: None}
@@ -91,12 +97,29 @@ def _figures() -> Iterator[Mutant]:
     )
     yield Mutant("B4: audio is text", ("B4",), swapped(events, "BASE64_TYPES", frozenset()))
     yield Mutant("B4: base64 of the request is text", ("B4",), swapped(contents, "ENCODED_KEYS", frozenset()))
+    yield Mutant("B4: a file counts for nothing", ("B4",), swapped(contents, "_FLAT_TYPES", contents.IMAGE_TYPES))
+    for name in sorted(contents.FILE_TYPES):
+        flip = swapped(contents, "_FLAT_TYPES", without(contents._FLAT_TYPES, name))
+        yield Mutant(f"B4: {name} counts for nothing", ("B4",), flip, words=(name,))
     yield Mutant("B4: an image counts for nothing", ("B4",), swapped(contents, "_FLAT_TYPES", contents.FILE_TYPES))
     yield Mutant("B4: escapes are counted as they stand", ("B4",), swapped(events, "_unescaped_bytes", len))
     yield Mutant(
         "B6: the reservation is at the cheapest route", ("B6", "M2"), everywhere(reservation_nanodollars, _cheapest)
     )
     yield Mutant("B6: the model's limit is reserved", ("B6",), change=_limit_of_the_model)
+    yield Mutant("B6: a balance of zero is overdrawn", ("B6",), swapped(ledger, "_flag_overdraft", _flagged_at_zero))
+    yield Mutant(
+        "B6: nothing is overdrawn", ("B6",), swapped(ledger, "_flag_overdraft", lambda _account, _reserved, end: end)
+    )
+    yield Mutant("B6: what a key may spend is not asked", ("B6", "X2"), everywhere(spend_limits, lambda _key, _now: ()))
+    for by in (1, -1):
+        word = "more" if by > 0 else "less"
+        flip = everywhere(spend_limits, partial(_spend_limits, by))
+        yield Mutant(f"B6: a key may spend a nano-dollar {word}", ("B6", "X2"), flip, words=("spend_per_",))
+    for length in ("day", "month"):
+        flip = everywhere(spend_limits, partial(_other_windows, f":{length}:"))
+        yield Mutant(f"B6: no key has a limit per {length}", ("B6", "X2"), flip, words=(f"spend_per_{length}",))
+    yield Mutant("B6: what is refunded counts as spent", ("B6", "X2"), swapped(Book, "spend", _never_given_back))
     yield Mutant(
         "B2: nothing is known of what was discarded",
         ("R4", "L1"),
@@ -125,6 +148,8 @@ def _prices() -> Iterator[Mutant]:
 
 _true_cost: Final = Price.cost_nanodollars
 _true_report: Final = Attempt.report
+_true_overdraft: Final = ledger._flag_overdraft
+_true_spend: Final = Book.spend
 
 
 def _cheapest(input_tokens: int, output_tokens: int, prices: tuple[Price, ...]) -> int:
@@ -136,6 +161,22 @@ def _limit_of_the_model(config: Config) -> Config:
         name: replace(model, max_output_tokens=model.max_output_tokens + 1) for name, model in config.models.items()
     }
     return replace(config, models=models)
+
+
+def _flagged_at_zero(account: Account, reserved: int, end: Resolution) -> Resolution:
+    return _true_overdraft(replace(account, balance=account.balance - 1), reserved, end)
+
+
+def _spend_limits(by: int, key: Key, now: float) -> tuple[SpendLimit, ...]:
+    return tuple(replace(held, nanodollars_max=held.nanodollars_max + by) for held in spend_limits(key, now))
+
+
+def _other_windows(word: str, key: Key, now: float) -> tuple[SpendLimit, ...]:
+    return tuple(held for held in spend_limits(key, now) if word not in held.window)
+
+
+def _never_given_back(book: Book, windows: Any, nanodollars: int) -> None:
+    _true_spend(book, windows, max(0, nanodollars))
 
 
 def _unmetered_report(attempt: Attempt, end: Any) -> Any:
@@ -164,9 +205,29 @@ def _usages() -> Iterator[Mutant]:
     yield Mutant("B5: half a usage is one", ("B5", "R4"), everywhere(read_usage, half_is_whole))
     yield Mutant("B5: words and truths are numbers", ("B5",), everywhere(read_usage, words_are_numbers))
     yield Mutant("B5: less than nothing is nothing", ("B5",), everywhere(read_usage, less_than_nothing))
+    yield Mutant("B5: a part may be above its whole", ("B5", "B2"), swapped(money, "_part", _any_part))
+    yield Mutant("B5: the last usage decides, whatever it is", ("B5", "B3"), swapped(Attempt, "_read_usage", _the_last))
+    yield Mutant("B5: any zeros are a usage", ("B5", "R4"), swapped(Attempt, "_read_usage", _zeros_too))
     yield Mutant("B5: zeros are no usage", ("B5",), everywhere(read_usage, zeros_are_none))
     yield Mutant("R4: zeros are observed", ("R4",), everywhere(usage_was_observed, lambda _value: True))
     yield Mutant("R4: half a usage is not observed", ("R4", "B5"), everywhere(usage_was_observed, _only_whole))
+
+
+_true_part: Final = money._part
+
+
+def _any_part(details: object, name: str, *, of: int | None) -> int | None:
+    return _true_part(details, name, of=None if of is None else TOKENS_MAX)
+
+
+def _the_last(attempt: Attempt, found: object, _is_final: bool) -> None:
+    attempt.usage_was_observed |= usage_was_observed(found)
+    attempt.usage = read_usage(found)
+
+
+def _zeros_too(attempt: Attempt, found: object, _is_final: bool) -> None:
+    attempt.usage_was_observed |= usage_was_observed(found)
+    attempt.usage = read_usage(found) or attempt.usage
 
 
 def _only_whole(value: object) -> bool:

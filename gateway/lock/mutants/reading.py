@@ -14,6 +14,7 @@ from gateway.core.routing import next_route
 from gateway.core.sse import SSEParser, block_data, read_block
 from gateway.lock.mutants.flips import Flip, Mutant, everywhere, swapped
 from gateway.turn.house import StandingHouse
+from gateway.turn.running import RunningTurn
 from gateway.upstream import answers
 from gateway.upstream.encodings import decoder_for
 from gateway.upstream.sse import SSEUpstream
@@ -24,6 +25,7 @@ def mutants() -> Iterator[Mutant]:
     yield from _bytes()
     yield from _answers()
     yield from _routes()
+    yield from _request_ids()
 
 
 def _bytes() -> Iterator[Mutant]:
@@ -102,6 +104,20 @@ def _routes() -> Iterator[Mutant]:
     )
     yield Mutant("R13: the budget is never spent", ("R13",), _house("is_throttled", lambda _house: False))
     yield Mutant("R12: the house never drains", ("R12", "T7"), _house("is_draining", lambda _house: False))
+
+
+def _request_ids() -> Iterator[Mutant]:
+    """L1: whose an upstream's request id is."""
+    yield Mutant("L1: a request id stays for the next attempt", ("L1",), swapped(RunningTurn, "_replay", _with_its_id))
+
+
+_true_replay: Final = RunningTurn._replay
+
+
+async def _with_its_id(running: RunningTurn, report: Any) -> None:
+    held = running._upstream_request_id
+    await _true_replay(running, report)
+    running._upstream_request_id = running._upstream_request_id or held
 
 
 def _house(question: str, answer: Callable[..., bool]) -> Flip:

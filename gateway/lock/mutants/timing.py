@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import builtins
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, Final
@@ -12,6 +12,7 @@ from gateway import app, limits
 from gateway.config import Config
 from gateway.core import turn
 from gateway.core.attempt import Attempt
+from gateway.core.events import Event, EventClass
 from gateway.core.hold import Hold
 from gateway.core.messages import ClientLeft
 from gateway.core.rules import Clock, Due, TurnRules
@@ -157,6 +158,11 @@ def _clocks() -> Iterator[Mutant]:
     yield Mutant("T4: it runs while the client is slow", ("T4",), swapped(Attempt, "unheard", lambda *_arguments: None))
     yield Mutant("T4: no event puts it off", ("T4",), swapped(Attempt, "heard_at", lambda *_arguments: None))
     yield Mutant("T1: the hold is counted anew for each attempt", ("T1",), swapped(Turn, "_replay", _with_a_new_hold))
+    handlers = {**turn._EVENT_HANDLERS, EventClass.NEUTRAL: _neutral_obeys}
+    yield Mutant(
+        "T1: a neutral event leaves once the clock ran out", ("T1", "E2"), swapped(turn, "_EVENT_HANDLERS", handlers)
+    )
+    yield Mutant("R7: what was discarded counts on", ("R7", "R15"), swapped(Hold, "take", _without_forgetting))
 
 
 _true_replay: Final = Turn._replay
@@ -166,3 +172,21 @@ def _with_a_new_hold(machine: Turn, attempt: Any, end: Any) -> None:
     _true_replay(machine, attempt, end)
     rules = machine._rules
     machine._hold = Hold(rules.hold_seconds, rules.hold_bytes_max, rules.hold_events_max)
+
+
+def _neutral_obeys(machine: Turn, attempt: Attempt, event: Event, at: float) -> None:
+    """The hold's clock does not ask what it is that came."""
+    is_late = machine._hold.is_over(at) and not machine.is_committed
+    machine._hold_or_pass(attempt, event, at)
+    if is_late:
+        machine._deliver(machine._hold.take(), at)
+
+
+_true_take: Final = Hold.take
+
+
+def _without_forgetting(hold: Hold) -> Sequence[Event]:
+    held = hold._bytes
+    events = _true_take(hold)
+    hold._bytes = held
+    return events
