@@ -51,6 +51,8 @@ ASK_AGAIN_SECONDS: Final = 0.25
 UNDO_SECONDS_MAX: Final = 0.5
 """How long a refusal waits to see the money given back, which is written all the same (ports.Ledger)."""
 AWAY: Final = "ledger_unavailable"
+NOT_CALLED: Final = "not_called"
+"""The outcome of an attempt whose upstream saw nothing of it."""
 
 NO_MONEY: Final = {
     Result.INSUFFICIENT_BALANCE: ("insufficient_balance", "the account's balance does not cover the turn"),
@@ -216,10 +218,11 @@ class Books:
         self._keeping.meter.attempt_ended(self._routes[number - 1].name, report)
 
     def _last_report(self, finish: Finish) -> AttemptReport | None:
-        """What the turn knows of its last attempt; of one that was opened and came to nothing, that it ended."""
+        """What the turn knows of its last attempt; of one that was noted, or may have been, and never called its
+        upstream, just that."""
         if finish.report is None and self._running_attempt is not None:
             now = trio.current_time()
-            return AttemptReport(finish.outcome, started_at=now, ended_at=now)
+            return AttemptReport(NOT_CALLED, started_at=now, ended_at=now)
         return finish.report
 
     async def _resolve(self, resolution: Resolution) -> None:

@@ -137,6 +137,14 @@ async def test_a_second_attempt_that_cannot_be_recorded_is_a_choice_that_failed(
 
 
 @in_every_order
+async def test_an_attempt_that_never_called_its_upstream_is_on_record_as_that(door: str) -> None:
+    """L1: its opening may have been noted, though nobody could say so in time."""
+    w = world(A.reply(Break()), B.answer(), records=SlowRecords(open_attempt=[0.0, 60.0]))
+    await play(w, door)
+    assert (w.called, w.attempts) == (["a"], ["a stream_read_error (replay)", "b not_called"])
+
+
+@in_every_order
 async def test_a_house_that_cannot_tell_how_it_stands_ends_the_turn(door: str) -> None:
     """X: held events first, then the failure."""
     w = world(A.reply(A.prelude, A.failed("server_error")), B.answer(), house=BlindHouse(2))
