@@ -6,30 +6,52 @@ Exit code 0: as it should be. 1: a finding, by the name of its file or mutant. 2
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import click
 
 from gateway.cli.unusable import Unusable
-from gateway.config import ConfigError, load
+from gateway.config import Config, ConfigError, load
 from gateway.lock.checking import check
 from gateway.lock.declarations import SECTIONS, changes, draft, next_file, read_history
+from gateway.lock.files import Unreadable, text_of
 from gateway.lock.mutants import all_mutants, unreached
 from gateway.lock.mutating import catch_all
-from gateway.lock.pack import Pack, checkout, shipped
+from gateway.lock.pack import NAME, Pack, checkout, shipped
 from gateway.lock.parity import disparities
-from gateway.lock.player import play
+from gateway.lock.player import Crashed, play
 from gateway.lock.scenario import Scenario, ScenarioError, read_scenario
-from gateway.lock.table import documents, left_over, replay_table, scenario_page
-from gateway.lock.theirs import played_with
+from gateway.lock.table import MarksMissing, documents, left_over, replay_table, scenario_page, scenario_pages
+from gateway.lock.theirs import NOT_TAKEN_OVER, Otherwise, played_with, stand_ins
 from gateway.lock.transcript import to_text
 
 FIXTURES_HELP: Final = "The folder with lock/ and declarations/; the gateway's own if left out."
 
+SHOWN_IN_FULL_MAX: Final = 20
+"""Of the scenarios that go another way with --config; the rest is named, and may be asked for by name."""
 
-@click.group()
+
+class Refusing(click.Group):
+    """A group whose commands end in a line for each thing to put right, wherever they met it."""
+
+    def invoke(self, context: click.Context) -> Any:
+        """The command. Raises Unusable and Abort."""
+        try:
+            return super().invoke(context)
+        except (ScenarioError, Unreadable, MarksMissing) as error:
+            raise Unusable(str(error)) from None
+        except OSError as error:
+            raise Unusable(f"{error.filename}: {error.strerror}") from None
+        except BaseExceptionGroup as group:  # Ctrl-C as trio hands it on
+            if group.subgroup(KeyboardInterrupt) is None:
+                raise
+            raise click.Abort from None
+
+
+@click.group(cls=Refusing)
 @click.option("--fixtures", type=click.Path(exists=True, file_okay=False, path_type=Path), help=FIXTURES_HELP)
 @click.pass_context
 def lock(context: click.Context, fixtures: Path | None) -> None:
@@ -88,10 +110,10 @@ def record(
         raise Unusable("name the scenarios to record, or say --all")
     if pack.is_embedded:
         raise Unusable("an installed gateway's fixtures stay as they were released; name others with --fixtures")
-    if slug is not None and not (why and text):
-        raise Unusable("a declaration needs its reason and its line in the changelog: add --why and --changelog")
-    for name in _chosen(pack, names):
-        _record(pack, name)
+    if slug is not None:
+        _require_words(slug, why, text)
+    if sum([_record(pack, name) for name in _chosen(pack, names)]):
+        raise click.exceptions.Exit(1)
     history = read_history(pack)
     if not changes(pack, history):
         click.echo("every fixture is as declared: there is nothing to declare")
@@ -103,6 +125,18 @@ def record(
         file.parent.mkdir(exist_ok=True)
         file.write_text(declaration, encoding="utf-8")
         click.echo(f"written to {file}", err=True)
+        if pack.repository is not None:
+            click.echo("`gateway lock table` writes its line in CHANGELOG.md, and the pages", err=True)
+
+
+def _require_words(slug: str, why: str, text: str) -> None:
+    """What a declaration has to have, before anything is written. Raises Unusable."""
+    if NAME.fullmatch(slug) is None:
+        raise Unusable(f"{slug!r} is no name for a declaration; use lower-case words joined by hyphens")
+    if not (why.strip() and text.strip()):
+        raise Unusable("a declaration needs its reason and its line in the changelog: add --why and --changelog")
+    if not (why.isprintable() and text.isprintable()):
+        raise Unusable("the reason and the line in the changelog are one line of text each")
 
 
 def _show_theirs(pack: Pack, names: Sequence[str], file: Path, model: str | None) -> None:
@@ -113,14 +147,38 @@ def _show_theirs(pack: Pack, names: Sequence[str], file: Path, model: str | None
     model = model or next(iter(theirs.models))
     if model not in theirs.models:
         raise Unusable(f"{file}: there is no model {model!r}; it has: {', '.join(theirs.models)}")
+    for line in _what_is_played(pack, names, theirs, model):
+        click.echo(line)
+    found = list(played_with(pack, names, theirs, model))
+    click.echo(f"\n{len(found)} of {len(names)} scenarios go another way than by default")
+    for line in _differences(found):
+        click.echo(line)
+
+
+def _what_is_played(pack: Pack, names: Sequence[str], theirs: Config, model: str) -> Iterator[str]:
+    """Which of their routes stand for which of a scenario's, and what of their file does not matter here."""
     routes = theirs.models[model].routes
-    click.echo(f"the routes of {model!r} stand for a, b: {', '.join(routes)}")
-    count = 0
-    for found in played_with(pack, names, theirs, model):
-        count += 1
-        click.echo(f"\n{found.name}: {found.about}")
-        click.echo("\n".join(f"    {line}" for line in found.lines))
-    click.echo(f"\n{count} of {len(names)} scenarios go another way than by default")
+    standing = stand_ins(pack, names, routes)
+    yield f"the routes of {model!r} stand for a scenario's: " + ", ".join(f"{a} is {b}" for a, b in standing.items())
+    unused = [route for route in routes if route not in standing.values()]
+    if unused:
+        yield f"not used: {', '.join(unused)}"
+    if len(routes) == 1:
+        yield f"{model!r} has one route and so never replays (R14); where a scenario has two, that one stands for both"
+    yield f"not taken over: {NOT_TAKEN_OVER}"
+
+
+def _differences(found: Sequence[Otherwise]) -> Iterator[str]:
+    """How many by rule; then the first in full, the others by name."""
+    rules = Counter(rule for each in found for rule in each.rules)
+    if rules:
+        yield "by rule: " + ", ".join(f"{rule} {count}" for rule, count in rules.most_common())
+    for each in found[:SHOWN_IN_FULL_MAX]:
+        yield f"\n{each.name}: {each.about}"
+        yield from (f"    {line}" for line in each.lines)
+    if len(found) > SHOWN_IN_FULL_MAX:
+        yield "\nand, each to be shown when it is named:"
+        yield from (f"    {each.name}" for each in found[SHOWN_IN_FULL_MAX:])
 
 
 @lock.command()
@@ -149,15 +207,31 @@ def mutate(pack: Pack, texts: tuple[str, ...], jobs: int | None, is_list: bool) 
     click.echo(f"{len(names)} mutants, each caught by a scenario")
 
 
-def _record(pack: Pack, name: str) -> None:
-    scenario = _read(pack, name)
-    played = play(scenario, f"{name}.toml")
-    for finding in disparities(name, scenario, played):
-        click.echo(f"not alike: {finding}", err=True)
-    text, file = to_text(played), pack.transcript(name)
-    if not file.is_file() or file.read_text(encoding="utf-8") != text:
-        file.write_text(text, encoding="utf-8")
+def _record(pack: Pack, name: str) -> bool:
+    """Write its transcript; whether something in it is not alike: the doors, or two orders of tasks."""
+    scenario, file = _read(pack, name), pack.transcript(name)
+    _require_regular(file)
+    try:
+        played, again = (play(scenario, f"{name}.toml", order=order) for order in (0, 1))
+    except Crashed as error:
+        click.echo(f"{name}.toml: {error}", err=True)
+        return True
+    text = to_text(played)
+    unlike = [str(finding) for finding in disparities(name, scenario, played)]
+    if to_text(again) != text:
+        unlike.append(f"{name}.toml: another order of tasks gives another transcript")
+    for problem in unlike:
+        click.echo(f"not alike: {problem}", err=True)
+    if not file.is_file() or file.read_bytes() != text.encode():
+        file.write_bytes(text.encode())
         click.echo(f"recorded {file.name}", err=True)
+    return bool(unlike)
+
+
+def _require_regular(file: Path) -> None:
+    """What is written to has to be a file, if it is there: a FIFO would be waited for. Raises Unusable."""
+    if file.is_symlink() or (file.exists() and not file.is_file()):
+        raise Unusable(f"{file.name}: is no regular file")
 
 
 @lock.command()
@@ -166,8 +240,9 @@ def _record(pack: Pack, name: str) -> None:
 def show(pack: Pack, name: str) -> None:
     """One scenario: its file, and a picture of what was recorded of it."""
     (chosen,) = _chosen(pack, (name,))
-    click.echo(pack.scenario(chosen).read_text(encoding="utf-8"))
-    click.echo(scenario_page(pack, chosen), nl=False)
+    page = scenario_page(pack, chosen)
+    click.echo(text_of(pack.scenario(chosen)))
+    click.echo(page, nl=False)
 
 
 @lock.command()
@@ -175,19 +250,21 @@ def show(pack: Pack, name: str) -> None:
 @click.pass_obj
 def table(pack: Pack, is_printed: bool) -> None:
     """Write what documents say of the behaviour, in a checkout: the README's replay table, the changelog's
-    declarations, a page for each scenario."""
-    repository = checkout()
+    declarations, a page for each scenario. With --fixtures only the pages are written, in that folder."""
     if is_printed:
         click.echo(replay_table(), nl=False)
         return
-    if not (repository / "README.md").is_file():
-        raise Unusable(f"there is no checkout at {repository}; --print shows the replay table")
+    if pack.is_embedded:
+        raise Unusable(f"there is no checkout at {checkout()}; --print shows the replay table")
+    repository = pack.repository
+    written = list(scenario_pages(pack) if repository is None else documents(pack, repository))
     pack.pages.mkdir(exist_ok=True)
     for page in left_over(pack):
         page.unlink()
-    for path, text in documents(pack, repository):
-        if not path.is_file() or path.read_text(encoding="utf-8") != text:
-            path.write_text(text, encoding="utf-8")
+    for path, text in written:
+        _require_regular(path)
+        if not path.is_file() or path.read_bytes() != text.encode():
+            path.write_bytes(text.encode())
             click.echo(f"written: {path.name}")
 
 

@@ -7,11 +7,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gateway.lock.declarations import read_history, undeclared
+from gateway.lock.files import Unreadable, text_of
 from gateway.lock.finding import Finding
 from gateway.lock.pack import NAME, Pack
 from gateway.lock.parity import disparities
 from gateway.lock.player import Crashed, play
 from gateway.lock.scenario import ScenarioError, read_scenario
+from gateway.lock.told import told_otherwise
 from gateway.lock.transcript import differences, from_text, to_text
 
 
@@ -21,9 +23,16 @@ def check(pack: Pack, names: Sequence[str]) -> list[Finding]:
 
 
 def check_files(pack: Pack) -> list[Finding]:
-    """The declarations, and the files against them."""
+    """The declarations, what the changelog tells of them, and the files against them."""
     history = read_history(pack)
-    return [*history.findings, *undeclared(pack, history), *_misnamed(pack)]
+    irregular = [Finding(name, "is no regular file") for name in pack.irregular()]
+    return [
+        *history.findings,
+        *told_otherwise(pack, history),
+        *irregular,
+        *undeclared(pack, history),
+        *_misnamed(pack),
+    ]
 
 
 def _misnamed(pack: Pack) -> list[Finding]:
@@ -42,20 +51,22 @@ def check_scenario(pack: Pack, name: str) -> list[Finding]:
     except ScenarioError as error:
         return [Finding(problem.file, str(problem).removeprefix(f"{problem.file}: ")) for problem in error.problems]
     except Crashed as error:
-        return [Finding(f"{name}.toml", f"the gateway crashed: {error}")]
+        return [Finding(f"{name}.toml", str(error))]
     return [*_compared(pack, name, to_text(played)), *disparities(name, scenario, played)]
 
 
 def _compared(pack: Pack, name: str, played: str) -> list[Finding]:
     """Byte for byte; told by column and entry."""
     file = pack.transcript(name)
-    if not file.is_file():
+    if not file.exists():
         return [Finding(file.name, f"is missing; `gateway lock record {name}` writes it")]
-    recorded = file.read_text(encoding="utf-8")
-    if recorded == played:
-        return []
     try:
+        recorded = text_of(file)
+        if recorded == played:
+            return []
         details = differences(from_text(recorded), from_text(played)) or ["the layout of the file"]
+    except Unreadable as error:
+        return [Finding(error.file, error.problem)]
     except ValueError as error:
         details = [str(error)]
     return [Finding(file.name, "the gateway behaves in another way than is recorded", tuple(details))]

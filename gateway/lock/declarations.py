@@ -8,15 +8,17 @@
     [fixtures]
     "name.json" = "…"                the new SHA-256 of the file, or "removed"
 
-Each names the hash of the one before: so history cannot be edited without its successors showing it. Folded together
-they say what every fixture must be.
+Each names the hash of the one before: so history cannot be edited without its successors showing it. The newest has
+none yet, and no name is chained: for both CHANGELOG.md is the witness (told.py). Folded together they say what every
+fixture must be.
 """
 
 from __future__ import annotations
 
+import json
 import re
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Final, Literal
@@ -24,8 +26,9 @@ from typing import Annotated, Final, Literal
 from pydantic import Field, ValidationError
 
 from gateway.config.section import Section
+from gateway.lock.files import Unreadable, hash_of, text_of
 from gateway.lock.finding import Finding
-from gateway.lock.pack import Pack, hash_of
+from gateway.lock.pack import Pack
 
 FILE_NAME: Final = re.compile(r"(?P<number>\d{4})-[a-z0-9]+(?:-[a-z0-9]+)*\.toml")
 NONE_BEFORE: Final = "none"
@@ -40,23 +43,24 @@ class ChangelogEntry(Section):
     """What CHANGELOG.md says."""
 
     section: Literal["Added", "Changed", "Fixed", "Removed"]
-    text: str = Field(min_length=1)
+    text: str = Field(pattern=r"\S")
 
 
 class Declaration(Section):
     """One file."""
 
     before: Hash | Literal["none"]
-    why: str = Field(min_length=1)
+    why: str = Field(pattern=r"\S")
     changelog: ChangelogEntry
     fixtures: dict[str, Hash | Literal["removed"]] = Field(min_length=1)
 
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """The declarations, in order, and what is wrong with them."""
+    """The declarations and the hash of each file, in order, and what is wrong with them."""
 
     declarations: Mapping[str, Declaration]
+    hashes: Mapping[str, str]
     findings: Sequence[Finding]
 
     def declared(self) -> dict[str, tuple[str, str]]:
@@ -74,42 +78,54 @@ class History:
 def read_history(pack: Pack) -> History:
     """All declarations of a pack. What cannot be read is told and left out."""
     declarations: dict[str, Declaration] = {}
+    hashes: dict[str, str] = {}
     findings: list[Finding] = []
-    before = NONE_BEFORE
     for number, path in enumerate(sorted(pack.declarations.iterdir()) if pack.declarations.is_dir() else [], start=1):
-        found = _read(path, number)
-        if isinstance(found, Declaration):
-            declarations[path.name] = found
-            findings += _breaks(path, found, before)
-        else:
-            findings.append(found)
-        before = hash_of(path)
-    return History(declarations, findings)
+        try:
+            hashes[path.name] = hash_of(path)
+            declarations[path.name] = _read(path, number)
+        except NotDeclared as error:
+            findings.append(error.finding)
+        except Unreadable as error:
+            findings.append(Finding(error.file, error.problem))
+    return History(declarations, hashes, [*findings, *_edited(declarations, hashes)])
 
 
-def _read(path: Path, number: int) -> Declaration | Finding:
+class NotDeclared(Exception):
+    """A file in the folder of declarations that is none."""
+
+    def __init__(self, finding: Finding) -> None:
+        super().__init__(str(finding))
+        self.finding = finding
+
+
+def _read(path: Path, number: int) -> Declaration:
     named = FILE_NAME.fullmatch(path.name)
     if named is None or int(named["number"]) != number:
-        return Finding(path.name, f"is no declaration: the file in its place is called {number:04}-slug.toml")
+        fix = f"the file in its place is called {number:04}-slug.toml"
+        raise NotDeclared(Finding(path.name, f"is no declaration: {fix}"))
     try:
-        return Declaration.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
-    except tomllib.TOMLDecodeError as error:
-        return Finding(path.name, f"is not valid TOML: {error}")
+        return Declaration.model_validate(tomllib.loads(text_of(path)))
     except ValidationError as error:
         wrong = (f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors(include_url=False))
-        return Finding(path.name, "is not a declaration", tuple(wrong))
+        raise NotDeclared(Finding(path.name, "is not a declaration", tuple(wrong))) from None
+    except Unreadable:
+        raise
+    except (ValueError, RecursionError) as error:
+        raise NotDeclared(Finding(path.name, f"is not valid TOML: {error}")) from None
 
 
-def _breaks(path: Path, declaration: Declaration, before: str) -> list[Finding]:
-    if declaration.before == before:
-        return []
-    return [
-        Finding(
-            path.name,
-            f"history was edited: what stands before it has the hash {before}, it was written behind "
-            f"{declaration.before}",
-        )
-    ]
+def _edited(declarations: Mapping[str, Declaration], hashes: Mapping[str, str]) -> Iterator[Finding]:
+    """Where the chain is broken: the file that is not what its successor was written behind."""
+    files = list(hashes)
+    for before, file in zip([None, *files], files, strict=False):
+        if file not in declarations:
+            continue
+        said = declarations[file].before
+        if before is None and said != NONE_BEFORE:
+            yield Finding(file, f"history was edited: it is the first, and was written behind {said}")
+        elif before is not None and said != hashes[before]:
+            yield Finding(before, f"history was edited: its hash is {hashes[before]}, {file} was written behind {said}")
 
 
 # --- what is, against what is declared --------------------------------------------------------------------------
@@ -157,5 +173,5 @@ def next_file(pack: Pack, slug: str) -> Path:
 
 
 def _quoted(text: str) -> str:
-    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
-    return f'"{escaped}"'
+    """A text as TOML writes it: JSON's escapes are TOML's, but that TOML wants DEL escaped, too."""
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")

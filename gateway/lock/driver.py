@@ -297,7 +297,7 @@ def _payload(message: Message) -> bytes:
 def _heard(at: float, payload: bytes, data: bytes) -> Heard:
     try:
         value = json.loads(payload.decode("utf-8", "replace"))
-    except ValueError:
+    except (ValueError, RecursionError):
         value = {}
     return Heard(at, value if isinstance(value, dict) else {}, data)
 

@@ -6,18 +6,23 @@ none of those is broken, all others are played. One that breaks none is a surviv
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache, lru_cache
-from multiprocessing import get_context
+from multiprocessing import active_children, connection, get_context, parent_process
 from pathlib import Path
+from threading import Thread
 
+from gateway.lock.files import text_of
 from gateway.lock.mutants import Mutant, all_mutants
 from gateway.lock.pack import Pack
 from gateway.lock.player import play_door
 from gateway.lock.scenario import DOORS, DoorName, Scenario, read_scenario
-from gateway.lock.transcript import Transcript, changed_columns, from_text
+from gateway.lock.transcript import Transcript, changed_columns, read_transcript
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -51,21 +56,56 @@ def read_recorded(pack: Pack) -> list[Recorded]:
 
 
 def _recorded(pack: Pack, name: str) -> Recorded:
-    text = pack.transcript(name).read_text(encoding="utf-8")
-    written = pack.scenario(name).read_text(encoding="utf-8")
-    return Recorded(name, read_scenario(pack.scenario(name)), from_text(text), written + text)
+    scenario, transcript = read_scenario(pack.scenario(name)), read_transcript(pack.transcript(name))
+    return Recorded(name, scenario, transcript, text_of(pack.scenario(name)) + text_of(pack.transcript(name)))
 
 
 # --- all of them ------------------------------------------------------------------------------------------------
 
 
 def catch_all(pack: Pack, names: Sequence[str], processes: int) -> Iterator[Caught]:
-    """What became of each of these mutants, in their order. Each process has flips of its own."""
+    """What became of each of these mutants, in their order. Each process has flips of its own. Raises ScenarioError
+    and Unreadable, before any process is started."""
+    _material(pack.root)
     if processes == 1 or len(names) < 2 * processes:
         yield from (_catch(pack.root, name) for name in names)
         return
-    with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as workers:
-        yield from workers.map(_catch, [pack.root] * len(names), names, chunksize=4)
+    others = set(active_children())
+    with ProcessPoolExecutor(processes, mp_context=get_context("spawn"), initializer=_end_with_parent) as workers:
+        try:
+            with _deaf_to_interrupts():
+                caught = [workers.submit(_catch, pack.root, name) for name in names]
+            yield from (each.result() for each in caught)
+        except BaseException:  # Ctrl-C above all: who interrupts does not wait for what has begun
+            for worker in set(active_children()) - others:
+                worker.terminate()
+            raise
+
+
+@contextmanager
+def _deaf_to_interrupts() -> Iterator[None]:
+    """Processes that are started in the block do not hear Ctrl-C, not even while they import: their parent answers it,
+    once, after the block."""
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _end_with_parent() -> None:
+    """A worker ends at once when its parent has, whatever that died of."""
+    parent = parent_process()
+    if parent is not None:
+        Thread(target=_exit_after, args=(parent.sentinel,), daemon=True).start()
+
+
+def _exit_after(sentinel: int) -> None:
+    connection.wait([sentinel])
+    os._exit(1)
 
 
 def _catch(root: Path, name: str) -> Caught:

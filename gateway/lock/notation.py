@@ -27,6 +27,7 @@ Each event names its route and call (`resp_a1` is of A's first call) and is numb
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -40,6 +41,12 @@ Written = str | int | float | Mapping[str, Any]
 ANSWER: Final = ("created", "in_progress", "delta hi", "completed 5/1")
 STATUS_OF_TYPE: Final = {"response.created": "in_progress", "response.queued": "queued"}
 """The status in the response object; of every other lifecycle or terminal event it is the type's own word."""
+STEPS_MAX: Final = 10_000
+"""Of one reply, `times` and `bytewise` counted out: all of them are held in memory."""
+OWN_MEMBERS: Final = frozenset({"response_id", "status", "model"})
+"""What the response object gets from the event and its reply."""
+SECONDS_MAX: Final = 100_000
+"""More than a day, and ten times less than the virtual time at which a run is taken for a deadlock."""
 
 
 class NotationError(ValueError):
@@ -59,19 +66,26 @@ class Speaker:
     model: str
     is_numbered: bool = True
     number: int = 0
+    made: int = 0
 
     def steps(self, written: Iterable[Written]) -> list[Step]:
         """The steps of the scripted upstream. Raises NotationError."""
         return [step for one in written for step in self._steps(one)]
 
     def _steps(self, written: Written) -> list[Step]:
-        if isinstance(written, bool):
+        self._count(1)
+        if isinstance(written, bool) or not isinstance(written, int | float | str | Mapping):
             raise NotationError("is no step", "write a number of seconds, a word of the notation, or a table")
         if isinstance(written, int | float):
             return [_pause(written)]
         if isinstance(written, str):
             return self._word(written)
         return self._table(dict(written))
+
+    def _count(self, steps: int) -> None:
+        self.made += steps
+        if self.made > STEPS_MAX:
+            raise NotationError(f"has more than {STEPS_MAX} steps", "write fewer `times`, or fewer bytes in `bytewise`")
 
     # --- words ------------------------------------------------------------------------------------------------------
 
@@ -120,29 +134,51 @@ class Speaker:
         kind = next((name for name in TABLES if name in table), None)
         if kind is None:
             raise NotationError("the table is no step", f"give it one of: {', '.join(TABLES)}")
+        strangers = [name for name in table if name not in KEYS.get(kind, table)]
+        if strangers:
+            raise NotationError(f"has {strangers[0]!r} beside `{kind}`", f"write {' and '.join(KEYS[kind])} alone")
+        if not is_json(table):
+            raise NotationError("holds a date or a number that JSON has no word for", "write it as a text")
         return TABLES[kind](self, table)
 
     def typed(self, table: dict[str, Any]) -> list[Step]:
         """{ type = …, fields }."""
-        return [self.event(str(table.pop("type")), table)]
+        event_type = _text_of(table, "type")
+        if not isinstance(response := table.get("response", {}), Mapping) or OWN_MEMBERS & set(response):
+            raise NotationError(
+                f"has a `response` that is no table, or sets its {' or '.join(sorted(OWN_MEMBERS))}",
+                "write the other members of the response as a table",
+            )
+        if "event_type" in table:
+            raise NotationError("has `event_type` beside `type`", "write it with `json`")
+        del table["type"]
+        return [self.event(event_type, table)]
 
     def repeated(self, table: dict[str, Any]) -> list[Step]:
         """{ times = N, does = […] }; each time the events are new ones, with numbers of their own."""
         does, times = table.get("does"), table["times"]
-        if not isinstance(does, Sequence) or not isinstance(times, int):
+        if not isinstance(does, list | tuple) or not does:
             raise NotationError("has `times` and not `does`", 'write { times = 30, does = [1.0, "comment"] }')
+        if isinstance(times, bool) or not isinstance(times, int) or not 1 <= times <= STEPS_MAX:
+            raise NotationError(
+                "has `times` that are no number of times", f"write a whole number from 1 to {STEPS_MAX}"
+            )
         return [step for _ in range(times) for step in self.steps(does)]
 
     def together(self, table: dict[str, Any]) -> list[Step]:
         """{ together = […] }."""
-        return [self._joined(table["together"])]
+        return [self._joined(table, "together")]
 
     def bytewise(self, table: dict[str, Any]) -> list[Step]:
         """{ bytewise = […] }."""
-        data = self._joined(table["bytewise"])
+        data = self._joined(table, "bytewise")
+        self._count(len(data))
         return [data[at : at + 1] for at in range(len(data))]
 
-    def _joined(self, written: Iterable[Written]) -> bytes:
+    def _joined(self, table: Mapping[str, Any], name: str) -> bytes:
+        written = table[name]
+        if not isinstance(written, list | tuple):
+            raise NotationError(f"has a `{name}` that is no list", f'write {{ {name} = ["created", "delta hi"] }}')
         steps = self.steps(written)
         if any(not isinstance(step, bytes) for step in steps):
             raise NotationError("joins what are no bytes", "keep pauses, break and silence outside of it")
@@ -156,7 +192,7 @@ class Speaker:
         members = {**numbered, **fields}
         if classify(event_type) in (EventClass.LIFECYCLE, EventClass.TERMINAL):
             status = STATUS_OF_TYPE.get(event_type, event_type.removeprefix("response."))
-            given = dict(members.get("response", {}))
+            given = members.get("response", {})
             members["response"] = response_object(f"resp_{self.call}", status, self.model, **given)
         return event(event_type, **members)
 
@@ -168,7 +204,25 @@ class Speaker:
 def _pause(seconds: float) -> float:
     if seconds < 0:
         raise NotationError("is a pause of less than nothing", "write a number of seconds")
+    if not seconds <= SECONDS_MAX:  # so that NaN is refused, too
+        raise NotationError("is a pause without an end", f"write at most {SECONDS_MAX} seconds")
     return float(seconds)
+
+
+def is_json(value: Any) -> bool:
+    """Whether JSON has a word for a value of a TOML file: not for dates, NaN and infinity."""
+    if isinstance(value, Mapping):
+        return all(map(is_json, value.values()))
+    if isinstance(value, list | tuple):
+        return all(map(is_json, value))
+    return math.isfinite(value) if isinstance(value, float) else value is None or isinstance(value, str | int)
+
+
+def _text_of(table: Mapping[str, Any], name: str) -> str:
+    text = table[name]
+    if not isinstance(text, str):
+        raise NotationError(f"has a `{name}` that is no text", f'write {{ {name} = "…" }}')
+    return text
 
 
 def _code_and_usage(word: str, rest: str) -> tuple[str | None, dict[str, Any]]:
@@ -186,10 +240,10 @@ def _usage(text: str) -> dict[str, Any]:
 
 
 def _json(speaker: Speaker, table: dict[str, Any]) -> list[Step]:
-    text = str(table["json"])
+    text = _text_of(table, "json")
     try:
         payload = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise NotationError(
             f"has a `json` that is none ({error})", "use `raw` for what is meant to be broken"
         ) from None
@@ -199,8 +253,9 @@ def _json(speaker: Speaker, table: dict[str, Any]) -> list[Step]:
 
 
 def _hex(_speaker: Speaker, table: dict[str, Any]) -> list[Step]:
+    text = _text_of(table, "hex")
     try:
-        return [bytes.fromhex(str(table["hex"]))]
+        return [bytes.fromhex(text)]
     except ValueError:
         raise NotationError("has a `hex` that is none", 'write two digits for each byte: "fffe"') from None
 
@@ -225,10 +280,19 @@ VERBS: Final[Mapping[str, Callable[[Speaker, str, str], bytes]]] = {
 WORDS: Final = (*VERBS, "answer", *SIGNS)
 TABLES: Final[Mapping[str, Callable[[Speaker, dict[str, Any]], list[Step]]]] = {
     "json": _json,
-    "raw": lambda _speaker, table: [str(table["raw"]).encode()],
+    "raw": lambda _speaker, table: [_text_of(table, "raw").encode()],
     "hex": _hex,
     "together": Speaker.together,
     "bytewise": Speaker.bytewise,
     "times": Speaker.repeated,
     "type": Speaker.typed,
 }
+KEYS: Final[Mapping[str, Sequence[str]]] = {
+    "json": ("json",),
+    "raw": ("raw",),
+    "hex": ("hex",),
+    "together": ("together",),
+    "bytewise": ("bytewise",),
+    "times": ("times", "does"),
+}
+"""What may stand in a table of each kind; beside `type` stand the members of an event."""

@@ -8,12 +8,13 @@ An installed gateway carries scenarios, transcripts and declarations; a checkout
 
 from __future__ import annotations
 
-import hashlib
 import re
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 from typing import Final
+
+from gateway.lock.files import hash_of
 
 NAME: Final = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
 """A scenario's name: words of lower-case letters and figures, joined by hyphens."""
@@ -29,6 +30,13 @@ class Pack:
     def is_embedded(self) -> bool:
         """Whether they lie in an installed package."""
         return self.root == _embedded()
+
+    @property
+    def repository(self) -> Path | None:
+        """The checkout whose own fixtures these are: there, and only there, documents tell of them."""
+        above = checkout()
+        is_own = self.root.resolve() == (above / "fixtures").resolve() and (above / "CHANGELOG.md").is_file()
+        return above if is_own else None
 
     @property
     def lock(self) -> Path:
@@ -58,15 +66,15 @@ class Pack:
         """The file of its transcript."""
         return self.lock / f"{name}.json"
 
+    def irregular(self) -> list[str]:
+        """What lies there and is neither a file nor a folder: it has no bytes that could be declared."""
+        found = (path for path in self.lock.rglob("*") if not path.is_file() and not path.is_dir())
+        return sorted(path.relative_to(self.lock).as_posix() for path in found)
+
     def hashes(self) -> dict[str, str]:
         """Every file beside the pages, by its name, with the hash of its bytes."""
         files = (path for path in self.lock.rglob("*") if path.is_file() and not path.is_relative_to(self.pages))
         return {path.relative_to(self.lock).as_posix(): hash_of(path) for path in sorted(files)}
-
-
-def hash_of(path: Path) -> str:
-    """SHA-256 of a file, in hex: what `sha256sum` prints."""
-    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def shipped() -> Pack:

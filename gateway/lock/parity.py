@@ -83,5 +83,5 @@ def _object(text: str) -> Any:
     """The payload as a value; what is no JSON is compared as text."""
     try:
         return json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return text

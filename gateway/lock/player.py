@@ -20,10 +20,10 @@ from structlog.testing import capture_logs
 
 from gateway.core.messages import Headers
 from gateway.lock.driver import Client, connect
-from gateway.lock.scenario import DOORS, ClientAct, DoorName, Scenario
+from gateway.lock.scenario import DOORS, ClientAct, DoorName, Scenario, ScenarioError
 from gateway.lock.stores import seconds, words_of_records
 from gateway.lock.transcript import Columns, Entry, Transcript
-from gateway.lock.virtual import virtual_run
+from gateway.lock.virtual import CPU_SECONDS_MAX, DEADLOCK_SECONDS, Endless, virtual_run
 from gateway.lock.world import Change, World, make_world
 from gateway.upstream.scripted import Call
 
@@ -45,13 +45,26 @@ def play(scenario: Scenario, name: str, *, order: int = 0, change: Change | None
 def play_door(
     scenario: Scenario, name: str, door: DoorName, *, order: int = 0, change: Change | None = None
 ) -> Columns:
-    """The scenario through one door, under the task order that `order` seeds."""
-    with capture_logs():
-        world, stage = virtual_run(_perform, scenario, name, door, change, order=order)
+    """The scenario through one door, under the task order that `order` seeds. Raises ScenarioError and Crashed."""
+    try:
+        with capture_logs():
+            world, stage = virtual_run(_perform, scenario, name, door, change, order=order, cpu_seconds=CPU_SECONDS_MAX)
+    except ScenarioError:
+        raise
+    except Endless:
+        raise Crashed(f"the gateway did not end on {door}: it was still busy when it was stopped") from None
+    except trio.TooSlowError:
+        raise Crashed(f"the scenario is not over on {door} after {DEADLOCK_SECONDS:,.0f} s of virtual time") from None
+    except (ExceptionGroup, trio.TrioInternalError, ArithmeticError, LookupError, TypeError, ValueError) as error:
+        raise Crashed(f"the gateway crashed on {door}: {_innermost(error)!r}") from error
     crash = next((client.crash for client in stage.clients if client.crash is not None), None)
     if crash is not None:
-        raise Crashed(f"{name} on {door}: {crash!r}") from crash
+        raise Crashed(f"the gateway crashed on {door}: {crash!r}") from crash
     return _columns(world, stage)
+
+
+def _innermost(error: BaseException) -> BaseException:
+    return _innermost(error.exceptions[0]) if isinstance(error, BaseExceptionGroup) else error
 
 
 async def _perform(scenario: Scenario, name: str, door: DoorName, change: Change | None) -> tuple[World, Stage]:

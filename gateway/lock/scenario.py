@@ -18,17 +18,21 @@ Every mistake is told at once, with file, key and fix.
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
+from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import AfterValidator, Field, ValidationError, model_validator
 from pydantic_core import ErrorDetails
 
 from gateway.config.problems import REFUSED, Problem, key_path, refusal, suggestion
 from gateway.config.section import Section
-from gateway.lock.notation import NotationError, Speaker
+from gateway.lock.files import Unreadable, text_of
+from gateway.lock.notation import SECONDS_MAX, STEPS_MAX, NotationError, Speaker, is_json
 from gateway.ports import Ledger, Records
 
 DoorName = Literal["http", "websocket"]
@@ -40,7 +44,61 @@ DEFAULTS: Final[Mapping[str, Any]] = {"model": MODEL, "input": "hi", "store": Fa
 
 PORTS: Final = {"ledger": Ledger, "records": Records}
 
-At = Annotated[float, Field(ge=0)]
+At = Annotated[float, Field(ge=0, le=SECONDS_MAX)]
+
+HEADER_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+HEADER_VALUE: Final = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
+"""RFC 9110, 5.5: another line would be another header."""
+
+
+def _as_headers(headers: dict[str, str]) -> dict[str, str]:
+    for name, value in headers.items():
+        if HEADER_NAME.fullmatch(name) is None or HEADER_VALUE.fullmatch(value) is None:
+            raise refusal(f"{name!r} is no header", "write a token and one line of Latin-1")
+    return headers
+
+
+def _in_json(value: Any) -> Any:
+    if not is_json(value):
+        raise refusal("holds a date or a number that JSON has no word for", "write it as a text")
+    return value
+
+
+@lru_cache(maxsize=1)
+def _rule_ids() -> tuple[str, ...]:
+    text = resources.files("gateway").joinpath("rulebook.toml").read_text(encoding="utf-8")
+    return tuple(name for chapter in tomllib.loads(text).values() for name in chapter if name != "title")
+
+
+def _known_rule(name: str) -> str:
+    if name not in _rule_ids():
+        raise refusal(f"{name!r} is no rule", "use an id that `gateway rules` explains")
+    return name
+
+
+def _as_key(key: str) -> str:
+    if HEADER_VALUE.fullmatch(key) is None:
+        raise refusal("cannot stand in a header", "write one line of Latin-1")
+    return key
+
+
+def _once_each(doors: tuple[DoorName, ...]) -> tuple[DoorName, ...]:
+    if len(set(doors)) < len(doors):
+        raise refusal("names a door twice", "name each once")
+    return doors
+
+
+def _routes_as_tables(config: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    for name, route in config.get("routes", {}).items():
+        if not isinstance(route, dict):
+            raise refusal(f"routes.{name} is no table", "write its settings as a table")
+    return config
+
+
+Headers = Annotated[dict[str, str], AfterValidator(_as_headers)]
+Members = Annotated[dict[str, Any], AfterValidator(_in_json)]
+RuleId = Annotated[str, AfterValidator(_known_rule)]
+CaseNumber = Annotated[int, Field(ge=1)]
 
 
 class UpstreamReply(Section):
@@ -53,7 +111,7 @@ class UpstreamReply(Section):
         default=None, description="of the error object that a status of 4xx or 5xx has as its body"
     )
     body: str | None = Field(default=None, description="the whole body, in the place of `does` and `code`")
-    headers: dict[str, str] = Field(default={})
+    headers: Headers = Field(default={})
     refuses: bool = Field(default=False, description="the connection is refused")
     connect_seconds: At = 0.0
     head_seconds: At = 0.0
@@ -67,6 +125,13 @@ class UpstreamReply(Section):
             raise refusal(error.problem, error.fix) from None
         return self
 
+    @model_validator(mode="after")
+    def _refuses_or_answers(self) -> UpstreamReply:
+        answered = self.model_fields_set - {"route", "refuses", "connect_seconds"}
+        if self.refuses and answered:
+            raise refusal(f"refuses the connection and has {', '.join(sorted(answered))}", "keep one of the two")
+        return self
+
 
 class ClientAct(Section):
     """What the client does beside its requests, at a time: `sends` a frame on its WebSocket, `posts` its request once
@@ -74,10 +139,17 @@ class ClientAct(Section):
 
     at: At
     does: Literal["leaves", "half-closes", "stalls", "reads", "sends", "posts"]
-    frame: dict[str, Any] | None = Field(default=None, description="on a WebSocket: an object, sent as text")
+    frame: Members | None = Field(default=None, description="on a WebSocket: an object, sent as text")
     text: str | None = Field(default=None, description="a text frame as it is")
-    hex: str | None = Field(default=None, description="a binary frame")
-    times: int = Field(default=1, ge=1)
+    hex: str | None = Field(default=None, description="a binary frame", pattern=r"^([0-9a-fA-F]{2})*$")
+    times: int = Field(default=1, ge=1, le=STEPS_MAX)
+
+    @model_validator(mode="after")
+    def _sends_something(self) -> ClientAct:
+        count = sum(value is not None for value in (self.frame, self.text, self.hex))
+        if count != (self.does == "sends"):
+            raise refusal(f"{self.does} with {count} frames", "give `sends` one of `frame`, `text`, `hex`, others none")
+        return self
 
 
 class House(Section):
@@ -108,25 +180,27 @@ class Scenario(Section):
     """One scenario. `requests`, if there are any, are made one after the other, each on top of `request`."""
 
     about: str = Field(min_length=1)
-    rules: tuple[str, ...] = Field(default=(), strict=False)
-    cases: tuple[int, ...] = Field(default=(), strict=False)
+    rules: tuple[RuleId, ...] = Field(strict=False, min_length=1)
+    cases: tuple[CaseNumber, ...] = Field(default=(), strict=False)
     article: str | None = Field(default=None, description="the boundary of the article that it is")
-    doors: tuple[DoorName, ...] = Field(default=DOORS, strict=False, min_length=1)
-    request: dict[str, Any] = Field(default={})
-    requests: tuple[dict[str, Any], ...] = Field(default=(), strict=False)
+    doors: Annotated[tuple[DoorName, ...], AfterValidator(_once_each)] = Field(
+        default=DOORS, strict=False, min_length=1
+    )
+    request: Members = Field(default={})
+    requests: tuple[Members, ...] = Field(default=(), strict=False)
     omits: tuple[str, ...] = Field(default=(), strict=False, description="members of the request that are left out")
     nulls: tuple[str, ...] = Field(default=(), strict=False, description="members of the request that are null")
     body: str | None = Field(default=None, description="the body or frame as it is, in the place of a request")
     method: Literal["POST", "GET"] = "POST"
-    headers: dict[str, str] = Field(default={})
-    key: str = "demo-key"
+    headers: Headers = Field(default={})
+    key: Annotated[str, AfterValidator(_as_key)] = "demo-key"
     begins_at: At = Field(default=0.0, description="on a WebSocket: when its first request is made")
     stays_seconds: At = Field(default=2.0, description="on a WebSocket: for how long the client stays after its turns")
     client: tuple[ClientAct, ...] = Field(default=(), strict=False)
     upstream: tuple[UpstreamReply, ...] = Field(default=(), strict=False)
     house: House = House()
     fault: tuple[Fault, ...] = Field(default=(), strict=False)
-    config: dict[str, Any] = Field(default={})
+    config: Annotated[dict[str, Members], AfterValidator(_routes_as_tables)] = Field(default={})
     differs: dict[Literal["client", "upstream", "money", "records"], str] = Field(default={})
 
     @model_validator(mode="after")
@@ -160,7 +234,10 @@ class ScenarioError(Exception):
 
 def read_scenario(path: Path) -> Scenario:
     """The scenario in a file. Raises ScenarioError."""
-    return parse_scenario(path.read_text(encoding="utf-8"), path.name)
+    try:
+        return parse_scenario(text_of(path), path.name)
+    except Unreadable as error:
+        raise ScenarioError([Problem(error.file, "", error.problem, "write it as a file of UTF-8")]) from None
 
 
 def parse_scenario(text: str, file: str) -> Scenario:
@@ -171,6 +248,10 @@ def parse_scenario(text: str, file: str) -> Scenario:
         raise ScenarioError([Problem(file, "", f"is not valid TOML ({error})", "correct the syntax there")]) from None
     except ValidationError as error:
         problems = list(_problems(error, file))
+    except RecursionError:
+        problems = [Problem(file, "", "is nested too deeply", "write it flatter")]
+    except ValueError as error:  # of a number with thousands of digits
+        problems = [Problem(file, "", f"cannot be read ({error})", "correct it there")]
     raise ScenarioError(problems)
 
 

@@ -13,10 +13,11 @@ from typing import Final
 
 from gateway.core.replay import NEVER_RULES, REPLAY
 from gateway.lock.declarations import read_history
-from gateway.lock.pack import Pack, hash_of
+from gateway.lock.files import Unreadable, hash_of, text_of
+from gateway.lock.pack import Pack
 from gateway.lock.pages import page
 from gateway.lock.scenario import read_scenario
-from gateway.lock.transcript import from_text
+from gateway.lock.transcript import read_transcript
 
 HASH_CHARACTERS: Final = 12
 """How much of a declaration's hash the changelog shows: so an edited one is seen there, too."""
@@ -35,11 +36,19 @@ class Marks:
 
     def filled(self, text: str, part: str) -> str:
         """The text with that part between the marks. Raises MarksMissing."""
+        before, _, after = self._parts(text)
+        return before + self.start + part + self.end + after
+
+    def between(self, text: str) -> str:
+        """What stands between the marks. Raises MarksMissing."""
+        return self._parts(text)[1]
+
+    def _parts(self, text: str) -> tuple[str, str, str]:
         before, _, rest = text.partition(self.start)
-        _, found, after = rest.partition(self.end)
+        part, found, after = rest.partition(self.end)
         if not found:
             raise MarksMissing(f"the marks {self.start.strip()!r} and {self.end.strip()!r} are missing")
-        return before + self.start + part + self.end + after
+        return before, part, after
 
 
 README_MARKS: Final = Marks(
@@ -72,21 +81,30 @@ def declared_changes(pack: Pack) -> str:
 
 
 def documents(pack: Pack, repository: Path) -> Iterator[tuple[Path, str]]:
-    """Each document with the text that it must have. Raises MarksMissing, and FileNotFoundError outside a checkout."""
+    """Each document with the text that it must have. Raises MarksMissing, and Unreadable outside a checkout."""
     readme, changelog = repository / "README.md", repository / "CHANGELOG.md"
-    yield readme, README_MARKS.filled(readme.read_text(encoding="utf-8"), replay_table())
-    yield changelog, CHANGELOG_MARKS.filled(changelog.read_text(encoding="utf-8"), declared_changes(pack))
+    yield readme, README_MARKS.filled(text_of(readme), replay_table())
+    yield changelog, CHANGELOG_MARKS.filled(text_of(changelog), declared_changes(pack))
+    yield from scenario_pages(pack)
+
+
+def scenario_pages(pack: Pack) -> Iterator[tuple[Path, str]]:
+    """The page of each scenario: they lie in the pack itself. Raises ScenarioError and Unreadable."""
     for name in pack.names:
         yield pack.pages / f"{name}.md", scenario_page(pack, name)
 
 
 def scenario_page(pack: Pack, name: str) -> str:
     """The page of a scenario, from its two files."""
-    transcript = from_text(pack.transcript(name).read_text(encoding="utf-8"))
-    return page(name, read_scenario(pack.scenario(name)), transcript)
+    file = pack.transcript(name)
+    scenario, transcript = read_scenario(pack.scenario(name)), read_transcript(file)
+    try:
+        return page(name, scenario, transcript)
+    except (LookupError, TypeError, ValueError, AttributeError) as error:  # what stands in a column is any JSON
+        raise Unreadable(file.name, f"is no transcript ({type(error).__name__}: {error})") from None
 
 
 def left_over(pack: Pack) -> list[Path]:
-    """Pages of scenarios that are no more."""
+    """Pages of scenarios that are no more. What is no page is left alone: it may be anybody's."""
     kept = {f"{name}.md" for name in pack.names}
-    return sorted(path for path in pack.pages.glob("*") if path.name not in kept)
+    return sorted(path for path in pack.pages.glob("*.md") if path.is_file() and path.name not in kept)

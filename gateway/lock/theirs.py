@@ -15,9 +15,9 @@ from gateway.config import Config, RouteConfig
 from gateway.config.section import Section
 from gateway.lock.pack import Pack
 from gateway.lock.pages import picture
-from gateway.lock.player import play
+from gateway.lock.player import Crashed, play
 from gateway.lock.scenario import Scenario, read_scenario
-from gateway.lock.transcript import Transcript, differences, from_text
+from gateway.lock.transcript import Transcript, differences, read_transcript
 from gateway.lock.world import Change
 
 T = TypeVar("T", bound=Section)
@@ -42,6 +42,10 @@ ROUTE_FIELDS: Final = {
     "retryable_codes": "retryable_codes",
 }
 """Of `[routes.NAME]`: the file's name, and the configuration's."""
+ROUTES: Final = "abc"
+"""A scenario's, in the order in which theirs stand in for them."""
+NOT_TAKEN_OVER: Final = "accounts and balances, keys and their limits, prices, names, where it listens"
+"""Of their file, in words: it would change every sum and show nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +54,7 @@ class Otherwise:
 
     name: str
     about: str
+    rules: Sequence[str]
     lines: Sequence[str]
 
 
@@ -58,10 +63,24 @@ def played_with(pack: Pack, names: Sequence[str], theirs: Config, model: str) ->
     routes = [theirs.routes[name] for name in theirs.models[model].routes]
     for name in names:
         scenario = read_scenario(pack.scenario(name))
-        recorded = from_text(pack.transcript(name).read_text(encoding="utf-8"))
-        played = play(scenario, f"{name}.toml", change=taken_over(scenario, theirs, routes))
+        recorded = read_transcript(pack.transcript(name))
+        try:
+            played = play(scenario, f"{name}.toml", change=taken_over(scenario, theirs, routes))
+        except Crashed as error:
+            yield Otherwise(name, scenario.about, scenario.rules, [str(error)])
+            continue
         if recorded != played:
-            yield Otherwise(name, scenario.about, list(_told(recorded, played)))
+            yield Otherwise(name, scenario.about, scenario.rules, list(_told(recorded, played)))
+
+
+def stand_ins(pack: Pack, names: Sequence[str], routes: Sequence[str]) -> dict[str, str]:
+    """Which of their routes stands for which route of these scenarios."""
+    written = sorted({route for name in names for route in read_scenario(pack.scenario(name)).routes})
+    return {route: routes[_place(route, routes)] for route in written}
+
+
+def _place(route: str, routes: Sequence[object]) -> int:
+    return min(ROUTES.index(route), len(routes) - 1)
 
 
 def _told(recorded: Transcript, played: Transcript) -> Iterator[str]:
@@ -94,8 +113,8 @@ def taken_over(scenario: Scenario, theirs: Config, routes: Sequence[RouteConfig]
                 config.estimate, theirs.estimate, tuple(type(theirs.estimate).model_fields), own.get("estimate", {})
             ),
             routes={
-                name: _route(held, routes[min(place, len(routes) - 1)], {**own.get("route", {}), **_own(own, name)})
-                for place, (name, held) in enumerate(config.routes.items())
+                name: _route(held, routes[_place(name, routes)], {**own.get("route", {}), **_own(own, name)})
+                for name, held in config.routes.items()
             },
         )
 

@@ -14,8 +14,11 @@ from __future__ import annotations
 import difflib
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import zip_longest
+from pathlib import Path
 from typing import Any, Final
 
+from gateway.lock.files import Unreadable, text_of
 from gateway.lock.scenario import COLUMNS
 
 Entry = dict[str, Any]
@@ -26,6 +29,10 @@ Transcript = Mapping[str, Columns]
 
 DIFFERENCES_SHOWN_MAX: Final = 40
 LINE_CHARACTERS_MAX: Final = 160
+HEAD_CHARACTERS: Final = 40
+"""Of a line that is cut, what is kept of its beginning: its time."""
+BEFORE_CHARACTERS: Final = 40
+"""Of a line that is cut, what is kept before the first difference."""
 
 
 def to_text(transcript: Transcript) -> str:
@@ -47,10 +54,35 @@ def _json(value: object) -> str:
 
 def from_text(text: str) -> Transcript:
     """A transcript as it was recorded. ValueError for what is none."""
-    found = json.loads(text)
-    if not isinstance(found, dict) or not all(isinstance(columns, dict) for columns in found.values()):
+    try:
+        found = json.loads(text)
+    except RecursionError:
+        raise ValueError("it is no transcript: it is nested too deeply") from None
+    if not isinstance(found, dict) or not all(_are_columns(columns) for columns in found.values()):
         raise ValueError("it is no transcript")
     return found
+
+
+def _are_columns(found: Any) -> bool:
+    return (
+        isinstance(found, dict)
+        and set(found) == set(COLUMNS)
+        and all(
+            isinstance(column, list) and all(isinstance(entry, dict) for entry in column) for column in found.values()
+        )
+    )
+
+
+def read_transcript(path: Path) -> Transcript:
+    """The transcript in a file. Raises Unreadable."""
+    if not path.exists():
+        raise Unreadable(path.name, f"is missing; `gateway lock record {path.stem}` writes it")
+    try:
+        return from_text(text_of(path))
+    except Unreadable:
+        raise
+    except ValueError as error:
+        raise Unreadable(path.name, f"is no transcript ({error})") from None
 
 
 # --- two of them ------------------------------------------------------------------------------------------------
@@ -78,10 +110,31 @@ def changed_columns(recorded: Transcript, played: Transcript) -> list[str]:
 
 def _changes(before: Sequence[Entry], after: Sequence[Entry]) -> Iterator[str]:
     old, new = [_json(entry) for entry in before], [_json(entry) for entry in after]
-    for line in difflib.unified_diff(old, new, lineterm="", n=0):
-        if not line.startswith(("---", "+++", "@@")):
-            yield f"  {_shortened(line)}"
+    for kind, start, end, new_start, new_end in difflib.SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
+        if kind != "equal":
+            cut = [_cut(one, other) for one, other in zip_longest(old[start:end], new[new_start:new_end])]
+            yield from (f"  -{line}" for line, _ in cut if line is not None)
+            yield from (f"  +{line}" for _, line in cut if line is not None)
 
 
-def _shortened(line: str) -> str:
-    return line if len(line) <= LINE_CHARACTERS_MAX else f"{line[:LINE_CHARACTERS_MAX]} …"
+def _cut(one: str | None, other: str | None) -> tuple[str | None, str | None]:
+    """Both lines as they are shown: of long ones the beginning, and what is around the first difference."""
+    at = 0 if one is None or other is None else _first_difference(one, other)
+    return (None if one is None else _shortened(one, at)), (None if other is None else _shortened(other, at))
+
+
+def _first_difference(one: str, other: str) -> int:
+    pairs = enumerate(zip(one, other, strict=False))
+    return next((at for at, (mine, theirs) in pairs if mine != theirs), min(len(one), len(other)))
+
+
+def _shortened(line: str, at: int) -> str:
+    if len(line) <= LINE_CHARACTERS_MAX:
+        return line
+    head, start = "", max(0, at - BEFORE_CHARACTERS)
+    if start > HEAD_CHARACTERS:
+        head = f"{line[:HEAD_CHARACTERS]} … "
+    else:
+        start = 0
+    end = start + LINE_CHARACTERS_MAX - len(head)
+    return f"{head}{line[start:end]}{' …' if end < len(line) else ''}"

@@ -113,11 +113,11 @@ def test_a_page_is_made_and_needs_no_declaration(tmp_path: Path) -> None:
 # --- history ----------------------------------------------------------------------------------------------------
 
 
-def test_an_edited_declaration_is_named_by_its_successor(tmp_path: Path) -> None:
+def test_an_edited_declaration_is_named_itself(tmp_path: Path) -> None:
     pack = small_pack(tmp_path)
     first = pack.declarations / "0001-a-change.toml"
     first.write_text(first.read_text("utf-8").replace("is recorded", "was never"), encoding="utf-8")
-    assert found(pack) == [("0002-a-change.toml", "history was edited:")]
+    assert found(pack) == [("0001-a-change.toml", "history was edited:")]
 
 
 def test_an_edited_hash_in_an_old_declaration_is_named_twice(tmp_path: Path) -> None:
@@ -126,13 +126,21 @@ def test_an_edited_hash_in_an_old_declaration_is_named_twice(tmp_path: Path) -> 
     first = pack.declarations / "0001-a-change.toml"
     digest = pack.hashes()[f"{R9}.json"]
     first.write_text(first.read_text("utf-8").replace(digest, "0" * 64), encoding="utf-8")
-    assert found(pack) == [("0002-a-change.toml", "history was edited:"), (f"{R9}.json", "changed without a")]
+    assert found(pack) == [("0001-a-change.toml", "history was edited:"), (f"{R9}.json", "changed without a")]
 
 
 def test_a_missing_declaration_is_a_gap_in_history(tmp_path: Path) -> None:
     pack = small_pack(tmp_path)
     (pack.declarations / "0001-a-change.toml").unlink()
     assert found(pack)[0] == ("0002-a-change.toml", "is no declaration:")
+
+
+def test_a_first_declaration_that_follows_another_is_named(tmp_path: Path) -> None:
+    pack = small_pack(tmp_path)
+    (pack.declarations / "0002-a-change.toml").unlink()
+    first = pack.declarations / "0001-a-change.toml"
+    first.write_text(first.read_text("utf-8").replace("none", "0" * 64), encoding="utf-8")
+    assert found(pack)[0] == ("0001-a-change.toml", "history was edited:")
 
 
 def test_a_file_that_is_no_declaration_is_named(tmp_path: Path) -> None:

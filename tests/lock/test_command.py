@@ -1,13 +1,20 @@
 """`gateway lock`: what it says, and with which exit code."""
 
+import json
+import os
 import shutil
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
 
 from gateway.cli import gateway
-from gateway.lock.pack import Pack
+from gateway.cli.lock import SHOWN_IN_FULL_MAX
+from gateway.lock import player
+from gateway.lock.pack import Pack, checkout
 from lock.packs import NAMES, small_pack
 
 R9, R15 = NAMES
@@ -112,11 +119,34 @@ def test_a_declaration_without_a_reason_is_not_written(pack: Pack) -> None:
     )
 
 
-def test_record_tells_where_the_doors_are_not_alike(pack: Pack) -> None:
+@pytest.mark.parametrize(
+    ("slug", "why", "text"),
+    [
+        ("../../evil", "It is needed.", "One more."),
+        ("", "It is needed.", "One more."),
+        ("Foo Bar", "It is needed.", "One more."),
+        ("x", " ", "One more."),
+        ("x", "It is needed.", " "),
+        ("x", "It is needed.", "One\nmore."),
+    ],
+)
+def test_what_a_declaration_cannot_be_is_refused_before_anything_is_written(
+    pack: Pack, slug: str, why: str, text: str
+) -> None:
+    shutil.copy(pack.scenario(R9), pack.scenario("another"))
+    before = sorted(pack.root.parent.rglob("*"))
+    result = run(pack, "record", "another", "--declare", slug, "--why", why, "--changelog", text)
+    assert (result.exit_code, len(lines(result))) == (2, 1)
+    assert sorted(pack.root.parent.rglob("*")) == before
+
+
+def test_record_fails_and_declares_nothing_where_the_doors_are_not_alike(pack: Pack) -> None:
     file = pack.scenario(R9)
     file.write_text(file.read_text("utf-8").split("[differs]")[0], encoding="utf-8")
+    result = run(pack, "record", R9, "--declare", "x", "--why", "It is needed.", "--changelog", "One more.")
+    assert (result.exit_code, (pack.declarations / "0003-x.toml").exists()) == (1, False)
     assert f"not alike: {R9}.toml: the doors differ in the column 'client', and `differs` does not say why" in lines(
-        run(pack, "record", R9)
+        result
     )
 
 
@@ -125,7 +155,11 @@ def test_a_scenario_with_a_mistake_is_told_with_its_place(pack: Pack) -> None:
     result = run(pack, "record", "broken")
     assert (result.exit_code, lines(result)) == (
         2,
-        ["broken.toml: about: is missing; add it", 'broken.toml: abut: is not a known key; did you mean "about"?'],
+        [
+            "broken.toml: about: is missing; add it",
+            "broken.toml: rules: is missing; add it",
+            'broken.toml: abut: is not a known key; did you mean "about"?',
+        ],
     )
 
 
@@ -155,6 +189,43 @@ def test_a_mutant_that_is_not_there_is_told(pack: Pack) -> None:
     assert (result.exit_code, lines(result)) == (2, ["no mutant's name holds 'nobody'; --list shows them"])
 
 
+def test_the_workers_of_mutate_end_with_it(pack: Pack) -> None:
+    """They hold its output open, so that ends when the last of them has."""
+    command = [sys.executable, "-m", "gateway", "lock", "--fixtures", str(pack.root), "mutate", "--jobs", "2"]
+    with subprocess.Popen([*command, "--only", "R"], stdout=subprocess.PIPE, cwd=checkout()) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline()
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(10) == -signal.SIGTERM
+        process.communicate(timeout=10)
+
+
+def test_an_interrupted_mutate_says_so_in_a_line(pack: Pack) -> None:
+    """Its process group gets the signal, as from a terminal."""
+    command = [sys.executable, "-m", "gateway", "lock", "--fixtures", str(pack.root), "mutate", "--jobs", "2"]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(
+        [*command, "--only", "R15"], stdout=pipe, stderr=pipe, cwd=checkout(), start_new_session=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline()
+        os.killpg(process.pid, signal.SIGINT)
+        _, errors = process.communicate(timeout=10)
+    said = [line for line in errors.decode().splitlines() if line and not line.startswith("SURVIVED")]
+    assert (process.returncode, said) == (1, ["Aborted!"])
+
+
+def test_an_interrupted_check_says_so_in_a_line(pack: Pack, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Trio hands Ctrl-C on in a group."""
+
+    async def interrupted(*_arguments: object) -> None:
+        raise BaseExceptionGroup("as a nursery does", [KeyboardInterrupt()])
+
+    monkeypatch.setattr(player, "_perform", interrupted)
+    result = run(pack, "check")
+    assert (result.exit_code, result.output.strip()) == (1, "Aborted!")
+
+
 # --- check --config ---------------------------------------------------------------------------------------------
 
 DEMO = Path(__file__).parents[2] / "deploy" / "demo.toml"
@@ -165,11 +236,53 @@ def test_a_configuration_is_played_and_read_not_judged(pack: Pack) -> None:
     assert (result.exit_code, lines(result)) == (
         0,
         [
-            "the routes of 'gpt-demo' stand for a, b: first, second",
+            "the routes of 'gpt-demo' stand for a scenario's: a is first, b is second",
+            "not taken over: accounts and balances, keys and their limits, prices, names, where it listens",
             "",
             "0 of 2 scenarios go another way than by default",
         ],
     )
+
+
+def their_file(tmp_path: Path, *routes: str, first_event_timeout: int) -> Path:
+    lines = ["[server]", "allow_inline_secrets = true", "[accounts.x]", 'balance = "unlimited"', "[keys.x]"]
+    lines += ['account = "x"', 'secret = { inline = "other-key" }']
+    for route in routes:
+        lines += [f"[routes.{route}]", f'base_url = "http://{route}.test/v1"', 'credential = "none"', 'price = "free"']
+        lines += [f"first_event_timeout = {first_event_timeout}"]
+    lines += ["[models.theirs]", f"routes = {json.dumps(routes)}"]
+    file = tmp_path / "their.toml"
+    file.write_text("\n".join(lines), encoding="utf-8")
+    return file
+
+
+def test_it_is_said_which_of_their_routes_are_used_and_which_not(pack: Pack, tmp_path: Path) -> None:
+    file = their_file(tmp_path, "near", "far", "farther", first_event_timeout=60)
+    assert lines(run(pack, "check", "--config", str(file)))[:2] == [
+        "the routes of 'theirs' stand for a scenario's: a is near, b is far",
+        "not used: farther",
+    ]
+
+
+def test_it_is_said_that_a_model_with_one_route_never_replays(pack: Pack, tmp_path: Path) -> None:
+    file = their_file(tmp_path, "near", first_event_timeout=60)
+    assert lines(run(pack, "check", "--config", str(file)))[:2] == [
+        "the routes of 'theirs' stand for a scenario's: a is near, b is near",
+        "'theirs' has one route and so never replays (R14); where a scenario has two, that one stands for both",
+    ]
+
+
+def test_what_goes_another_way_is_counted_by_rule_and_the_first_are_shown(pack: Pack, tmp_path: Path) -> None:
+    file = their_file(tmp_path, "near", "far", first_event_timeout=3)
+    for number in range(SHOWN_IN_FULL_MAX + 1):
+        shutil.copy(pack.scenario(R15), pack.scenario(f"copy-{number:02}"))
+        shutil.copy(pack.transcript(R15), pack.transcript(f"copy-{number:02}"))
+    shown = lines(run(pack, "check", "--config", str(file)))
+    count = SHOWN_IN_FULL_MAX + 2
+    assert f"{count} of {len(pack.names)} scenarios go another way than by default" in shown
+    assert f"by rule: R15 {count}, L1 {count}" in shown
+    assert len([line for line in shown if line.endswith("on the other route.")]) == SHOWN_IN_FULL_MAX
+    assert shown[-3:] == ["and, each to be shown when it is named:", "    copy-20", f"    {R15}"]
 
 
 def test_a_configuration_that_cannot_be_used_is_told(pack: Pack, tmp_path: Path) -> None:
@@ -193,3 +306,15 @@ def test_a_model_that_they_do_not_have_is_told(pack: Pack) -> None:
 
 def test_the_replay_table_may_be_printed(pack: Pack) -> None:
     assert lines(run(pack, "table", "--print"))[2] == "| R1 | `client_disconnected` | the client left | no |"
+
+
+def test_the_pages_of_other_fixtures_are_written_into_their_folder_and_nothing_else_is(pack: Pack) -> None:
+    documents = [checkout() / name for name in ("README.md", "CHANGELOG.md")]
+    before = [file.read_bytes() for file in documents]
+    notes = pack.pages / "notes.txt"
+    pack.pages.mkdir()
+    notes.write_text("anybody's", encoding="utf-8")
+    result = run(pack, "table")
+    assert (result.exit_code, lines(result)) == (0, [f"written: {R15}.md", f"written: {R9}.md"])
+    assert [file.read_bytes() for file in documents] == before
+    assert notes.exists()

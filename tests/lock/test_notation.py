@@ -1,6 +1,8 @@
 """What an upstream does, from a scenario's few words to the steps of the scripted upstream."""
 
 import json
+import math
+from datetime import date
 from typing import Any
 
 import pytest
@@ -105,9 +107,32 @@ def test_a_payload_may_be_written_as_json() -> None:
         ({"json": "{"}, "has a `json` that is none"),
         ({"times": 2}, "has `times` and not `does`"),
         ({"together": [1.0]}, "joins what are no bytes"),
+        ({"together": "done"}, "has a `together` that is no list"),
+        ({"bytewise": 5}, "has a `bytewise` that is no list"),
+        ([1], "is no step"),
+        (date(1979, 5, 27), "is no step"),
+        ({"type": "x", "at": date(1979, 5, 27)}, "holds a date"),
+        (math.nan, "is a pause without an end"),
+        (math.inf, "is a pause without an end"),
+        (1e308, "is a pause without an end"),
+        ({"type": 5}, "has a `type` that is no text"),
+        ({"json": 5}, "has a `json` that is no text"),
+        ({"json": "[" * 200_000}, "has a `json` that is none"),
+        ({"raw": 5}, "has a `raw` that is no text"),
+        ({"hex": 55}, "has a `hex` that is no text"),
+        ({"type": "response.created", "response": 5}, "has a `response` that is no table"),
+        ({"type": "response.created", "response": {"status": "x"}}, "has a `response` that is no table, or sets its"),
+        ({"type": "x", "event_type": "y"}, "has `event_type` beside `type`"),
+        ({"times": -1, "does": ["done"]}, "has `times` that are no number of times"),
+        ({"times": True, "does": ["done"]}, "has `times` that are no number of times"),
+        ({"times": 10**12, "does": ["done"]}, "has `times` that are no number of times"),
+        ({"times": 2, "does": []}, "has `times` and not `does`"),
+        ({"times": 2, "does": ["done"], "do": []}, "has 'do' beside `times`"),
+        ({"times": 200, "does": [{"times": 200, "does": ["done"]}]}, "has more than 10000 steps"),
+        ({"bytewise": [{"raw": "x" * 10_001}]}, "has more than 10000 steps"),
     ],
 )
-def test_a_step_that_is_none_is_told_with_its_fix(written: Written, problem: str) -> None:
+def test_a_step_that_is_none_is_told_with_its_fix(written: Any, problem: str) -> None:
     with pytest.raises(NotationError) as raised:
         steps(written)
     assert raised.value.problem.startswith(problem)

@@ -8,17 +8,19 @@ from gateway.lock.pack import shipped
 from gateway.lock.player import play
 from gateway.lock.scenario import ScenarioError, parse_scenario, read_scenario
 
+HEAD = 'about = "x"\nrules = ["R1"]\n'
+
 
 def mistakes(text: str) -> list[str]:
     with pytest.raises(ScenarioError) as raised:
-        parse_scenario(f'about = "x"\n{text}', "x.toml")
+        parse_scenario(HEAD + text, "x.toml")
     return [str(problem) for problem in raised.value.problems]
 
 
 @pytest.mark.parametrize(
     ("text", "mistake"),
     [
-        ("rules = ", "x.toml: is not valid TOML (Invalid value (at end of document)); correct the syntax there"),
+        ("body = ", "x.toml: is not valid TOML (Invalid value (at end of document)); correct the syntax there"),
         ('rule = ["R1"]', 'x.toml: rule: is not a known key; did you mean "rules"?'),
         ('[[upstream]]\ndoes = ["answer"]', "x.toml: upstream[0].route: is missing; add it"),
         ('[[upstream]]\nroute = "a"\ndo = []', 'x.toml: upstream[0].do: is not a known key; did you mean "does"?'),
@@ -45,10 +47,48 @@ def mistakes(text: str) -> list[str]:
             "x.toml: client[0].at: is not usable (Input should be greater than or equal to 0); compare it with the "
             "other scenarios",
         ),
+        (
+            '[[upstream]]\nroute = "a"\nrefuses = true\ndoes = ["answer"]',
+            "x.toml: upstream[0]: refuses the connection and has does; keep one of the two",
+        ),
+        (
+            "[[client]]\nat = 1\ndoes = 'sends'",
+            "x.toml: client[0]: sends with 0 frames; give `sends` one of `frame`, `text`, `hex`, others none",
+        ),
+        ('[headers]\nx = "a\\r\\ny: b"', "x.toml: headers: 'x' is no header; write a token and one line of Latin-1"),
+        (
+            '[[upstream]]\nroute = "a"\nheaders = { "x y" = "" }',
+            "x.toml: upstream[0].headers: 'x y' is no header; write a token and one line of Latin-1",
+        ),
+        ('key = "a\\nb"', "x.toml: key: cannot stand in a header; write one line of Latin-1"),
+        ('doors = ["http", "http"]', "x.toml: doors: names a door twice; name each once"),
+        (
+            "request = { x = inf }",
+            "x.toml: request: holds a date or a number that JSON has no word for; write it as a text",
+        ),
     ],
 )
 def test_a_mistake_is_named_with_its_place_and_its_fix(text: str, mistake: str) -> None:
     assert mistakes(text) == [mistake]
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        ("rules = []", "rules"),
+        ('rules = ["R1", "B99"]', "rules[1]"),
+        ('rules = ["R1"]\ncases = [-1]', "cases[0]"),
+        ('rules = ["R1"]\nbegins_at = 1e308', "begins_at"),
+        ('rules = ["R1"]\n[[client]]\nat = nan\ndoes = "leaves"', "client[0].at"),
+        ('rules = ["R1"]\n[[client]]\nat = 1\ndoes = "posts"\ntimes = 1000000000000', "client[0].times"),
+        ('rules = ["R1"]\n[[client]]\nat = 1\ndoes = "posts"\ntimes = true', "client[0].times"),
+        ('rules = ["R1"]\n[[client]]\nat = 1\ndoes = "sends"\nhex = "xyz"', "client[0].hex"),
+    ],
+)
+def test_a_value_out_of_bounds_is_named_with_its_place(text: str, place: str) -> None:
+    with pytest.raises(ScenarioError) as raised:
+        parse_scenario(f'about = "x"\n{text}', "x.toml")
+    assert [problem.path for problem in raised.value.problems] == [place]
 
 
 def test_all_mistakes_are_told_at_once() -> None:
@@ -56,14 +96,14 @@ def test_all_mistakes_are_told_at_once() -> None:
 
 
 def test_a_configuration_that_no_operator_could_write_is_told_by_its_key() -> None:
-    scenario = parse_scenario('about = "x"\n[config.server]\ndrain_timeout = -1', "x.toml")
+    scenario = parse_scenario(f"{HEAD}[config.server]\ndrain_timeout = -1", "x.toml")
     with pytest.raises(ScenarioError) as raised:
         play(scenario, "x.toml")
     assert str(raised.value) == "x.toml: config: server.drain_timeout: is -1, which is too low; write 0 or more"
 
 
 def test_a_route_that_does_not_reply_cannot_be_configured() -> None:
-    scenario = parse_scenario('about = "x"\n[config.routes.c]\nidle_timeout = 5', "x.toml")
+    scenario = parse_scenario(f"{HEAD}[config.routes.c]\nidle_timeout = 5", "x.toml")
     with pytest.raises(ScenarioError) as raised:
         play(scenario, "x.toml")
     assert str(raised.value) == "x.toml: config.routes.c: is no route here; give it a reply, or name one of: a"
@@ -77,7 +117,7 @@ def test_every_scenario_says_what_it_is_about_in_a_sentence(name: str) -> None:
 
 
 def bodies(text: str) -> list[dict[str, Any]]:
-    return parse_scenario(f'about = "x"\n{text}', "x.toml").bodies()
+    return parse_scenario(HEAD + text, "x.toml").bodies()
 
 
 def test_requests_are_laid_over_the_request_and_that_over_the_usual_one() -> None:
@@ -88,5 +128,4 @@ def test_requests_are_laid_over_the_request_and_that_over_the_usual_one() -> Non
 
 
 def test_the_routes_are_those_that_reply() -> None:
-    text = 'about = "x"\n[[upstream]]\nroute = "b"\ndoes = []'
-    assert parse_scenario(text, "x.toml").routes == ("a", "b")
+    assert parse_scenario(f'{HEAD}[[upstream]]\nroute = "b"\ndoes = []', "x.toml").routes == ("a", "b")

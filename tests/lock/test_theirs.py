@@ -5,8 +5,9 @@ from pathlib import Path
 import pytest
 
 from gateway.config import Config, parse
+from gateway.lock import player
 from gateway.lock.pack import shipped
-from gateway.lock.theirs import Otherwise, played_with
+from gateway.lock.theirs import Otherwise, played_with, stand_ins
 
 FILE = """
 [server]
@@ -78,6 +79,27 @@ def test_what_a_scenario_sets_itself_stays_as_it_is() -> None:
 def test_one_route_stands_for_all() -> None:
     config = theirs(near="first_event_timeout = 5", routes='["near"]')
     assert [found.name for found in otherwise(config, "t2-of-the-second-attempt")] == ["t2-of-the-second-attempt"]
+
+
+@pytest.mark.parametrize(
+    ("name", "routes", "standing"),
+    [
+        ("r15-break-before-the-first-event", ["x", "y", "z"], {"a": "x", "b": "y"}),
+        ("r11-second-failure", ["x", "y", "z"], {"a": "x", "b": "y", "c": "z"}),
+        ("r11-second-failure", ["x", "y"], {"a": "x", "b": "y", "c": "y"}),
+    ],
+)
+def test_their_routes_stand_for_a_scenarios_in_order(name: str, routes: list[str], standing: dict[str, str]) -> None:
+    assert stand_ins(shipped(), [name], routes) == standing
+
+
+def test_a_crash_under_their_settings_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def crashes(*_arguments: object) -> None:
+        raise ExceptionGroup("as a nursery does", [OSError("of theirs")])
+
+    monkeypatch.setattr(player, "_perform", crashes)
+    (found,) = otherwise(theirs(), "r5-no-event-in-time")
+    assert found.lines == ["the gateway crashed on http: OSError('of theirs')"]
 
 
 def test_what_differs_is_shown_as_two_pictures() -> None:

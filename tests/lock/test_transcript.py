@@ -1,5 +1,7 @@
 """K1: a transcript is JSON with an entry on each line; two of them are compared by door, column and entry."""
 
+import pytest
+
 from gateway.lock.transcript import DIFFERENCES_SHOWN_MAX, Columns, changed_columns, differences, from_text, to_text
 
 COLUMNS: Columns = {"client": [{"at": 0, "frame": "ü"}, {"at": 1}], "upstream": [], "money": [], "records": []}
@@ -34,6 +36,18 @@ def test_what_differs_is_told_by_door_and_column() -> None:
 
 def test_a_door_that_is_missing_differs_in_all_that_it_had() -> None:
     assert changed_columns({"http": COLUMNS, "websocket": COLUMNS}, {"http": COLUMNS}) == ["websocket client"]
+
+
+@pytest.mark.parametrize("at", [0, 100, 170, 990])
+def test_of_long_lines_what_is_around_the_first_difference_is_shown(at: int) -> None:
+    """And their beginning, which is their time."""
+
+    def said(letter: str) -> Columns:
+        return {**COLUMNS, "client": [{"at": 7, "frame": "x" * at + letter + "x" * (999 - at)}]}
+
+    _, before, after = differences({"http": said("a")}, {"http": said("b")})
+    assert (before.startswith('  -{"at": 7'), after.startswith('  +{"at": 7')) == (True, True)
+    assert before != after.replace("+", "-", 1)
 
 
 def test_no_more_is_shown_than_a_reader_takes_in() -> None:

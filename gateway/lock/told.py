@@ -1,0 +1,60 @@
+"""The declarations against CHANGELOG.md, which tells of each by its file's name and the beginning of its hash.
+
+The chain (declarations.py) protects every declaration but the newest, and no name: a line of the changelog is made when
+a declaration is, and shows in review what became of it. Only a checkout's own pack is told of.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Final
+
+from gateway.lock.declarations import History
+from gateway.lock.files import Unreadable, text_of
+from gateway.lock.finding import Finding
+from gateway.lock.pack import Pack
+from gateway.lock.table import CHANGELOG_MARKS, HASH_CHARACTERS, MarksMissing
+
+LINE: Final = re.compile(rf"- .*\(`(?P<file>[^`/]+)`, (?P<digits>[0-9a-f]{{{HASH_CHARACTERS}}})\)")
+WRITES: Final = "`gateway lock table` writes it"
+
+
+def told_otherwise(pack: Pack, history: History) -> list[Finding]:
+    """Declarations that are not as the changelog tells of them; of packs without one, nothing."""
+    repository = pack.repository
+    if repository is None:
+        return []
+    named = {finding.file for finding in history.findings}
+    return [finding for finding in against(repository / "CHANGELOG.md", history) if finding.file not in named]
+
+
+def against(changelog: Path, history: History) -> Iterator[Finding]:
+    """Each declaration that was edited, renamed, removed, or is not told of yet."""
+    try:
+        lines = CHANGELOG_MARKS.between(text_of(changelog)).splitlines()
+    except (MarksMissing, Unreadable) as error:
+        yield Finding(changelog.name, str(error).removeprefix(f"{changelog.name}: "))
+        return
+    told: dict[str, str] = {}
+    for line in lines:
+        found = LINE.fullmatch(line)
+        if found is None or found["file"] in told:
+            yield Finding(changelog.name, f"has a line among the declarations that tells of none: {line[:60]!r}")
+        else:
+            told[found["file"]] = found["digits"]
+    yield from _otherwise(changelog.name, told, history.hashes)
+
+
+def _otherwise(changelog: str, told: Mapping[str, str], hashes: Mapping[str, str]) -> Iterator[Finding]:
+    for file, digest in hashes.items():
+        if file not in told:
+            yield Finding(file, f"{changelog} has no line for it: it is new, and {WRITES}, or it was renamed")
+        elif not digest.startswith(told[file]):
+            yield Finding(file, f"history was edited: its hash is {digest}, {changelog} says {told[file]}…")
+    for file in told:
+        if file not in hashes:
+            yield Finding(file, f"is missing; {changelog} tells of it: it was removed or renamed")
+    if list(told) != sorted(told, reverse=True):
+        yield Finding(changelog, f"does not tell of the declarations in their order, the newest first; {WRITES}")
