@@ -116,6 +116,9 @@ UPGRADE_BYTES_MAX: Final = 65_536 + ERROR_BODY_BYTES_MAX
 # --- the gateway's own waits and bursts -------------------------------------------------------------------------
 CLOSE_BOOKS_SECONDS_MAX: Final = 5.0
 """T10: money and record of an ended turn, shielded from cancellation."""
+WRITE_BATCH_SECONDS_MAX: Final = 6.0
+"""A write to the store that has not returned by then hangs, and the store counts as away. Above the 5 s that SQLite and
+PostgreSQL wait for another's lock, or for a connection: where the store itself can say what is wrong, it is heard."""
 UPSTREAM_CLOSE_SECONDS_MAX: Final = 1.0
 """H7: a close handshake with an upstream; after it the socket is dropped."""
 UPSTREAM_DRAIN_SECONDS_MAX: Final = 0.1

@@ -16,7 +16,8 @@ from gateway.cli.unusable import Unusable
 from gateway.cli.written import DURATION, Written
 from gateway.config import ConfigError, LedgerTable, load_ledger
 from gateway.store.database import Conflict, Session, StoreAway, StoreUnusable
-from gateway.store.schema import AnyDatabase, prepare
+from gateway.store.schema import AnyDatabase, check_version, prepare
+from gateway.store.sqlite import SQLiteDatabase
 from gateway.stores import database_of
 
 AS_LONG_AS_IT_TAKES: Final = "select set_config('statement_timeout', '0', true)"
@@ -37,24 +38,50 @@ def ledger_settings(file: Path) -> LedgerTable:
 
 @contextmanager
 def stored(file: Path) -> Iterator[tuple[LedgerTable, AnyDatabase]]:
-    """The store that the configuration in the file names, which must be there."""
+    """The store that the configuration in the file names, which must be there, to be written to."""
     settings = ledger_settings(file)
-    if settings.store == "sqlite" and not Path(settings.path).exists():
-        raise Unusable(f"{settings.path} does not exist; `gateway serve` makes it at its first start")
-    with named_errors():
-        database = database_of(settings)
-        try:
-            prepare(database)
-            yield settings, database
-        finally:
-            database.close()
+    require_store(settings)
+    database = database_of(settings)
+    with opened(database):
+        check_version(database)
+        prepare(database)
+        yield settings, database
 
 
 @contextmanager
 def reading(file: Path) -> Iterator[Session]:
     """One reading of one moment of that store."""
-    with stored(file) as (_, database), snapshot(database) as session:
+    settings = ledger_settings(file)
+    with read_only(settings) as database, snapshot(database) as session:
         yield session
+
+
+def require_store(settings: LedgerTable) -> None:
+    """SQLite would make a file that is not there. A mistyped path must not look like empty books."""
+    if settings.store == "sqlite" and not Path(settings.path).exists():
+        raise Unusable(f"{settings.path} does not exist; `gateway serve` makes it at its first start")
+
+
+@contextmanager
+def read_only(settings: LedgerTable) -> Iterator[AnyDatabase]:
+    """That store, which must be there, for readings that wait for no writer and need nothing that can be written."""
+    require_store(settings)
+    database = database_of(settings)
+    if isinstance(database, SQLiteDatabase):
+        database = SQLiteDatabase(database.path, only_reads=True)
+    with opened(database):
+        check_version(database)
+        yield database
+
+
+@contextmanager
+def opened(database: AnyDatabase) -> Iterator[AnyDatabase]:
+    """A store whose errors are this command's end."""
+    try:
+        with named_errors():
+            yield database
+    finally:
+        database.close()
 
 
 @contextmanager

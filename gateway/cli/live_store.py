@@ -12,15 +12,20 @@ from typing import Final
 
 import click
 
-from gateway.cli.books import ledger_settings, named_errors
+from gateway.cli.books import ledger_settings, opened, read_only, require_store
 from gateway.cli.serve import DEFAULT_FILE
-from gateway.cli.unusable import Unusable
 from gateway.store.database import Database
-from gateway.store.store import open_database
+from gateway.store.schema import check_version, prepare
 from gateway.stores import database_of
 
 NOT_DONE: Final = 1
 """The exit code where the books said no; nothing was changed then."""
+
+READ: Final = frozenset({"list", "show"})
+"""Commands that change nothing: they need nothing that can be written."""
+MAKE: Final = frozenset({"create"})
+"""Commands that make a store where there is none, as the first start of a gateway does: accounts may be opened and keys
+made before it. All others are about what is there."""
 
 config_option = click.option(
     "--config",
@@ -37,18 +42,21 @@ json_option = click.option("--json", "as_json", is_flag=True, help="For programs
 
 @contextmanager
 def live_store(file: Path) -> Iterator[Database]:
-    """The store that the configuration in the file names, brought up to date; what cannot be done ends the command. The
-    configuration's secrets are not needed."""
+    """The store that the configuration in the file names; what cannot be done ends the command. The configuration's
+    secrets are not needed. What processes that are gone have left in the spool is for the next gateway."""
     settings = ledger_settings(file)
-    database = database_of(settings)
-    try:
-        with named_errors():
-            open_database(database, Path(settings.spool))
+    command = click.get_current_context().info_name
+    if command in READ:
+        with read_only(settings) as database:
             yield database
-    except OSError as error:
-        raise Unusable(f"ledger.spool: {error}; run this as the gateway's user") from None
-    finally:
-        database.close()
+        return
+    if command not in MAKE:
+        require_store(settings)
+    with opened(database_of(settings)) as database:
+        if command not in MAKE:
+            check_version(database)
+        prepare(database)
+        yield database
 
 
 def operating_system_user() -> str:

@@ -9,6 +9,7 @@ anything. What was in the restored store's place is kept beside it.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import sqlite3
 import time
@@ -21,7 +22,7 @@ from typing import Final
 from gateway.store.database import StoreUnusable
 from gateway.store.proof import Proof, prove
 from gateway.store.schema import prepare
-from gateway.store.sqlite import BUSY_SECONDS, SQLiteDatabase
+from gateway.store.sqlite import BUSY_SECONDS, SQLiteDatabase, serving_lock
 
 PARTIAL: Final = ".partial"
 ASIDE: Final = ".before-restore-"
@@ -63,11 +64,28 @@ def restore(backup: Path, store: Path, give_up_seconds: float = GIVE_UP_SECONDS)
         if not proof.holds:
             raise CannotBackUp(f"{backup}: its books do not balance; nothing was changed")
         _as_one_file(copy)
-        if not store.exists():
-            copy.replace(store)
-            _sync(store.parent)
-            return proof, None
-        return proof, _replace(store, copy, give_up_seconds)
+        with _nobody_serves(store):
+            if not store.exists():
+                copy.replace(store)
+                _sync(store.parent)
+                return proof, None
+            return proof, _replace(store, copy, give_up_seconds)
+
+
+@contextmanager
+def _nobody_serves(store: Path) -> Iterator[None]:
+    """No gateway has the file, nor one that was moved or deleted under it; none can start while the block lasts."""
+    try:
+        descriptor = serving_lock(store, fcntl.LOCK_EX)
+    except FileNotFoundError:  # no gateway was ever there
+        yield
+        return
+    except BlockingIOError:
+        raise CannotBackUp(f"{store} is in use: stop the gateways that use it first") from None
+    try:
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def _replace(store: Path, copy: Path, give_up_seconds: float) -> Path:

@@ -103,6 +103,9 @@ class PostgresDatabase:
         """Another connection to the same database."""
         return PostgresDatabase(self._dsn)
 
+    def serve(self) -> None:
+        """Nothing to do: what stands at an address is the server's own affair."""
+
     @contextmanager
     def transaction(self) -> Iterator[PostgresSession]:
         """A transaction that writes (database.Database)."""

@@ -60,6 +60,19 @@ def prepare(database: AnyDatabase) -> None:
         session.fetch(LOAD_ACCOUNT, {"name": ""})  # its row lock is refused where nothing can be written
 
 
+def check_version(database: AnyDatabase) -> None:
+    """For whoever only reads: waits for no writer, and changes nothing. Raises StoreAway, or StoreUnusable if there are
+    no books, or those of another version."""
+    version = _version_in(database)
+    if version is None:
+        raise StoreUnusable(f"{database.name} holds no books; `gateway serve` makes them at its first start")
+    if version != VERSIONS[-1]:
+        raise StoreUnusable(
+            f"{database.name} has schema {version}, this gateway reads {VERSIONS[-1]}: start the gateway once, which"
+            " brings it up to date"
+        )
+
+
 def _version_in(database: AnyDatabase) -> str | None:
     with database.snapshot() as session:
         return _version(database, session.fetch)

@@ -4,17 +4,22 @@ Each process has a file of its own and keeps it locked for as long as it lives. 
 process left behind: whoever starts next takes it over, writes its lines to the store and removes it. One with a line
 that cannot be read or written is put aside, under a name that no start looks for.
 
+The file has room from the start, for the disk that is full under the store is often the spool's too. The room is behind
+its end: whoever reads it sees lines only.
+
     SPOOL/PID-RANDOM.jsonl     {"resolve": {"turn_id": "…", "nanodollars": 1200, "flags": []}}
                                {"close_turn": {…the parameters of the statement of that name…}}
 """
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import fcntl
 import json
 import os
 import secrets
+import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -34,10 +39,14 @@ SUFFIX: Final = ".jsonl"
 ASIDE_SUFFIX: Final = ".aside"
 RESOLVE: Final = "resolve"
 BOOK_HOUSE: Final = "book_house"
+FALLOC_FL_KEEP_SIZE: Final = 1
+"""linux/falloc.h."""
+RESERVED_BYTES: Final = 512 * 1024
+"""Some 3,000 lines of the usual 150 bytes: the ends of a thousand turns, which is what a process has under way."""
 
 
 class FileSpool:
-    """The spool of this process, in `directory`. Nothing is made there until something must be kept."""
+    """The spool of this process, in `directory`: made by `reserve`, or when something must be kept."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -46,6 +55,13 @@ class FileSpool:
 
     def __repr__(self) -> str:
         return f"<FileSpool {self.directory}>"
+
+    def reserve(self) -> None:
+        """Take the room while there is some. Without it the spool works as long as its disk does: that is logged."""
+        try:
+            _reserve(self._own_file())
+        except OSError as error:
+            logger.warning("spool_not_reserved", folder=str(self.directory), why=str(error))
 
     def add(self, works: Sequence[Work]) -> None:
         """On the disk when it returns, or not there at all (writer.Spool)."""
@@ -57,28 +73,46 @@ class FileSpool:
         except OSError:
             with suppress(OSError):  # half a line would spoil the next one
                 file.truncate(end)
+                _reserve(file)  # a cut gives the room back
             raise
 
     def clear(self) -> None:
-        """All of it is in the store (writer.Spool)."""
-        path = self._path
-        try:
-            if path is not None:
-                path.unlink(missing_ok=True)
-        finally:
-            self.close()
+        """All of it is in the store (writer.Spool). The file stays, for the next time."""
+        if self._file is None:
+            return
+        self._file.truncate(0)
+        self.reserve()
 
     def close(self) -> None:
-        """Leave what is there to whoever starts next."""
-        file, self._file, self._path = self._file, None, None
-        if file is not None:
-            file.close()
+        """Leave what is there to whoever starts next, and nothing where nothing is."""
+        file, path = self._file, self._path
+        self._file, self._path = None, None
+        if file is None:
+            return
+        with suppress(OSError):  # whoever starts next removes it, too
+            end = file.seek(0, os.SEEK_END)
+            if end == 0 and path is not None:
+                path.unlink(missing_ok=True)
+            file.truncate(end)
+        file.close()
 
     def _own_file(self) -> IO[bytes]:
         if self._file is None:
             self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._path, self._file = _new_file(self.directory)
+            weakref.finalize(self, self._file.close)  # one that nobody closes is left behind, as by a process
         return self._file
+
+
+def _reserve(file: IO[bytes]) -> None:
+    """The file's size stays: os.posix_fallocate would let it end in NULs. Raises OSError."""
+    try:
+        fallocate = ctypes.CDLL(None, use_errno=True).fallocate
+    except AttributeError:
+        raise OSError(errno.ENOSYS, "this system reserves no room") from None
+    if fallocate(file.fileno(), FALLOC_FL_KEEP_SIZE, ctypes.c_int64(0), ctypes.c_int64(RESERVED_BYTES)):
+        code = ctypes.get_errno()
+        raise OSError(code, os.strerror(code))
 
 
 def _new_file(directory: Path) -> tuple[Path, IO[bytes]]:
@@ -175,8 +209,13 @@ def _take(path: Path) -> LeftBehind | None:
 # --- lines ------------------------------------------------------------------------------------------------------
 
 
+def written_line(work: Work) -> str:
+    """What a spool would hold of it: turn ids, names and amounts, never what was said."""
+    return json.dumps(_written(work), separators=(",", ":"))
+
+
 def _line(work: Work) -> bytes:
-    return json.dumps(_written(work), separators=(",", ":")).encode() + b"\n"
+    return written_line(work).encode() + b"\n"
 
 
 def _written(work: Work) -> dict[str, Any]:

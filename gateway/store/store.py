@@ -50,6 +50,7 @@ class Store:
         self._reading = database.another()
         self._reader = trio.Semaphore(READERS_MAX)
         self._unread_until = -math.inf
+        spool.reserve()
         self.writer = Writer(partial(commit, database), spool, run_blocking)
 
     def __repr__(self) -> str:
@@ -58,15 +59,19 @@ class Store:
     async def read(self, reading: Callable[[Session], T]) -> T:
         """What `reading` finds, in a snapshot. Raises StoreAway: at once while the writer finds the store away, and
         shortly after another reading did, for one that hangs would make all behind it wait for as long, one by one."""
+        self._refuse_while_away()  # not even behind a reading that hangs
         async with self._reader:
-            if self.writer.is_away or trio.current_time() < self._unread_until:
-                raise StoreAway(f"{self.database.name} was away a moment ago", was_tried=False)
+            self._refuse_while_away()
             try:
                 found: T = await self._run_blocking(partial(self._read, reading))
             except (StoreAway, StoreUnusable) as error:
                 self._unread_until = trio.current_time() + RETRY_SECONDS
                 raise StoreAway(str(error)) from error
             return found
+
+    def _refuse_while_away(self) -> None:
+        if self.writer.is_away or trio.current_time() < self._unread_until:
+            raise StoreAway(f"{self.database.name} was away a moment ago", was_tried=False)
 
     def _read(self, reading: Callable[[Session], T]) -> T:
         with self._reading.snapshot() as session:
@@ -86,6 +91,7 @@ def open_database(database: AnyDatabase, spool: Path) -> None:
     StoreAway, StoreUnusable or OSError."""
     check(spool)
     prepare(database)
+    database.serve()
     for left in take_over(spool):
         try:
             _replay(database, left)
@@ -94,6 +100,9 @@ def open_database(database: AnyDatabase, spool: Path) -> None:
 
 
 def _replay(database: Database, left: LeftBehind) -> None:
+    if not left.works and left.is_whole:  # its process was killed, and had nothing to keep
+        left.remove()
+        return
     is_whole = left.is_whole
     for start in range(0, len(left.works), BATCH_OPERATIONS_MAX):
         works = left.works[start : start + BATCH_OPERATIONS_MAX]
@@ -123,7 +132,17 @@ def _grant(name: str, balance: int | None, session: Session) -> None:
     carry_out(session, operations, session.now())
     ((granted,),) = session.fetch(GRANTED, {"name": name})
     change = 0 if balance is None else balance - int(granted)
+    if change < 0:
+        change = -_what_can_be_taken(session, name, -change)
     if change:
         kind, reason = (Kind.DEPOSIT, "granted") if change > 0 else (Kind.DEBIT, "lowered")
-        transfer = Transfer(kind, name, abs(change), CONFIGURATION, reason, may_overdraw=True)
-        carry_out(session, [transfer], session.now())
+        carry_out(session, [Transfer(kind, name, abs(change), CONFIGURATION, reason)], session.now())
+
+
+def _what_can_be_taken(session: Session, name: str, nanodollars: int) -> int:
+    """B6: what is spent or set aside cannot be taken any more; the rest of it is asked for again at the next start."""
+    ((balance, is_open),) = session.fetch("select balance, open from account where name = :name", {"name": name})
+    taken = max(0, min(nanodollars, int(balance) - int(is_open)))
+    if taken < nanodollars:
+        logger.warning("grant_not_lowered", account=name, nanodollars=nanodollars, taken=taken)
+    return taken

@@ -7,6 +7,9 @@
 While the store is away, what must not be lost is also spooled on the local disk, so that no end of the process loses
 it; it is tried again every `RETRY_SECONDS`. All operations are idempotent: what was written and not known to be is
 written again and changes nothing.
+
+A store whose write hangs (`WRITE_BATCH_SECONDS_MAX`) is away as well. No second write begins before the first has
+returned, for they share a connection; its answers count for those who still wait for one.
 """
 
 from __future__ import annotations
@@ -20,8 +23,10 @@ from typing import Any, Final, Protocol, TypeVar
 import structlog
 import trio
 
+from gateway.limits import WRITE_BATCH_SECONDS_MAX
 from gateway.store.commit import Answer, Work
 from gateway.store.database import StoreAway, StoreUnusable
+from gateway.store.spool import written_line
 
 logger = structlog.get_logger("gateway.store")
 
@@ -143,7 +148,7 @@ class Writer:
         """Write, whatever happens. What comes after the end is spooled, and not answered."""
         waiting = self._enqueue(work, is_insisted=True)
         if self._is_closed:
-            await self._spool_insisted([waiting])
+            await self._spool_at_the_end([waiting])
         return await self._answer(waiting)
 
     def insist_later(self, work: Work) -> None:
@@ -187,7 +192,7 @@ class Writer:
                 await waiting.is_answered.wait()
         self._is_closed = True
         with trio.CancelScope(shield=True):
-            await self._spool_insisted(list(self._queue))
+            await self._spool_at_the_end(list(self._queue))
 
     async def _pause(self) -> None:
         """Between two attempts at a store that is away."""
@@ -207,28 +212,46 @@ class Writer:
             await self._store_is_away(repr(error))
         else:
             for waiting, answer in zip(batch, answers, strict=True):
-                self._queue.popleft()
                 self._settle(waiting, answer)
             await self._store_is_there()
 
     async def _run_commit(self, works: Sequence[Work]) -> list[Answer]:
         """One that is abandoned in its thread goes on there: the database stays its own."""
         self._is_writing = True
-        try:
-            answers: list[Answer] = await self._run_blocking(partial(self._commit, works))
-        except Exception:
-            self._is_writing = False
-            raise
+        outcome: list[Answer] | Exception
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._watch_the_write)
+            try:
+                outcome = await self._run_blocking(partial(self._commit, works))
+            except Exception as error:  # raised below: the nursery would put it into a group
+                outcome = error
+            if self._away is not None:
+                await self._spooling.acquire()  # what is on its way to the spool gets there
+                self._spooling.release()
+            nursery.cancel_scope.cancel()
         self._is_writing = False
-        return answers
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
+
+    async def _watch_the_write(self) -> None:
+        """One that hangs is a store that is away; what comes while it hangs is spooled like what it holds."""
+        await trio.sleep(RETRY_SECONDS if self._away is not None else WRITE_BATCH_SECONDS_MAX)
+        while True:
+            await self._store_is_away(self._away or f"it has not answered a write for {WRITE_BATCH_SECONDS_MAX:g} s")
+            await trio.sleep(RETRY_SECONDS)
 
     def _settle(self, waiting: Waiting, answer: Answer) -> None:
-        self._asked -= not waiting.is_insisted
+        """The answer of a write that hung may find whoever asked refused already."""
+        if not waiting.is_answered.is_set():
+            self._queue.popleft()
+            self._asked -= not waiting.is_insisted
         if isinstance(answer, Exception):
             logger.error("operation_failed", operation=repr(waiting.work), exc_info=answer)
         if self.on_answer is not None:
             self.on_answer(waiting.work, answer)
-        waiting.resolve(answer)
+        if not waiting.is_answered.is_set():
+            waiting.resolve(answer)
 
     async def _store_is_away(self, why: str) -> None:
         """Refuse what was asked, keep what is insisted on, on the disk too."""
@@ -264,15 +287,28 @@ class Writer:
         async with self._spooling:
             await self._spool_fresh(queue)
 
+    async def _spool_at_the_end(self, queue: Sequence[Waiting]) -> None:
+        """What not even the spool takes is said while somebody can: the log is all that is left of it."""
+        await self._spool_insisted(queue)
+        for waiting in queue:
+            if waiting.is_insisted and not waiting.is_spooled and not waiting.is_answered.is_set():
+                logger.critical("operation_lost", line=written_line(waiting.work))
+
     async def _spool_fresh(self, queue: Sequence[Waiting]) -> None:
+        """Halves of what does not fit as a whole: a disk that is nearly full takes what it can."""
         fresh = [waiting for waiting in queue if waiting.is_insisted and not waiting.is_spooled]
-        if not fresh:
-            return
-        try:
-            await self._run_blocking(partial(self._spool.add, [waiting.work for waiting in fresh]))
-        except OSError as error:
-            logger.critical("spool_failed", why=str(error), operations=len(fresh))
-            return
-        self._has_spooled = True
-        for waiting in fresh:
-            waiting.is_spooled = True
+        count = len(fresh)
+        while fresh:
+            part = fresh[:count]
+            try:
+                await self._run_blocking(partial(self._spool.add, [waiting.work for waiting in part]))
+            except OSError as error:
+                if len(part) == 1:
+                    logger.critical("spool_failed", why=str(error), operations=len(fresh))
+                    return
+                count = len(part) // 2
+                continue
+            self._has_spooled = True
+            for waiting in part:
+                waiting.is_spooled = True
+            fresh = fresh[count:]

@@ -20,6 +20,8 @@ from gateway.cli import gateway
 from gateway.core.ledger import Reserve, Resolve
 from gateway.core.money import Resolution
 from gateway.store.commit import commit
+from gateway.store.schema import prepare
+from gateway.store.spool import FileSpool
 from gateway.store.sqlite import SQLiteDatabase
 
 Run = Callable[..., Result]
@@ -125,8 +127,62 @@ def test_a_program_reads_the_result_as_a_word(run: Run) -> None:
     assert (missing.exit_code, json.loads(missing.stdout)["result"]) == (1, "account_not_found")
 
 
-def test_an_empty_store_has_no_accounts(run: Run) -> None:
+READ_ONLY = [("list",), ("show", "main")]
+CHANGING = [("deposit", "main", "1"), ("adjust", "main", "+1", "--reason", "x"), ("close", "main", "--reason", "x")]
+
+
+@pytest.mark.parametrize("arguments", [*READ_ONLY, *CHANGING])
+def test_a_store_that_is_not_there_is_not_made_but_by_create(run: Run, file: Path, arguments: tuple[str, ...]) -> None:
+    """House: a mistyped path must not look like empty books, nor leave a file behind."""
+    path = file.parent / "gateway.sqlite"
+    said = f"{path} does not exist; `gateway serve` makes it at its first start\n"
+    assert told(run(*arguments)) == (2, "", said)
+    assert list(file.parent.iterdir()) == [file]
+
+    assert run("create", "main").exit_code == 0
+    assert run(*arguments).exit_code == 0
+
+
+@pytest.mark.parametrize("arguments", [*READ_ONLY, *CHANGING])
+def test_a_file_without_books_says_so(run: Run, file: Path, arguments: tuple[str, ...]) -> None:
     """House."""
+    path = file.parent / "gateway.sqlite"
+    path.touch()
+    said = f"ledger: {path} holds no books; `gateway serve` makes them at its first start\n"
+    assert told(run(*arguments)) == (2, "", said)
+    assert path.stat().st_size == 0
+
+
+@pytest.mark.parametrize("arguments", [("create", "other"), *READ_ONLY])
+def test_what_a_gateway_left_in_its_spool_is_for_the_next_gateway(
+    run: Run, file: Path, arguments: tuple[str, ...]
+) -> None:
+    """L2: a command beside it, perhaps of another user, takes nothing over."""
+    run("create", "main", "--unlimited")
+    spool = FileSpool(file.parent / "gateway-spool")
+    spool.add([Resolve("turn", Resolution(1))])
+    spool.close()
+    (left,) = spool.directory.iterdir()
+
+    assert run(*arguments).exit_code == 0
+    assert left.read_bytes()
+
+
+@pytest.mark.parametrize("arguments", READ_ONLY)
+def test_what_only_reads_waits_for_no_writer(run: Run, file: Path, arguments: tuple[str, ...]) -> None:
+    """X1: a migration or a stuck process holds the file; its books can be read all the same."""
+    run("create", "main")
+    database = SQLiteDatabase(file.parent / "gateway.sqlite")
+    with database.transaction():
+        assert run(*arguments).exit_code == 0
+    database.close()
+
+
+def test_an_empty_store_has_no_accounts(run: Run, file: Path) -> None:
+    """House."""
+    database = SQLiteDatabase(file.parent / "gateway.sqlite")
+    prepare(database)
+    database.close()
     assert told(run("list")) == (0, "account  balance  reserved  available  state\n", "")
 
 

@@ -3,9 +3,11 @@
 import csv
 import io
 import json
+import shutil
 import sqlite3
+import tempfile
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
@@ -17,6 +19,7 @@ from gateway.store.postgres import PostgresDatabase
 from gateway.store.schema import prepare
 from gateway.store.sqlite import SQLiteDatabase
 from support.booked import BEGAN, book_history
+from support.durable import unprivileged
 
 
 @pytest.fixture
@@ -57,6 +60,70 @@ def test_what_was_proven_is_said(store: SQLiteDatabase) -> None:
     assert "  ok  each account's balance is its deposits and credits less its debits and settlements" in lines
     assert "          -0.00001      the world" in lines
     assert not any(line.startswith("  NO") for line in lines)
+
+
+def test_the_books_are_read_while_somebody_writes(store: SQLiteDatabase) -> None:
+    """B8: in a snapshot, which waits for no writer."""
+    with store.transaction():
+        assert run(store, "verify").exit_code == 0
+
+
+def test_the_books_are_read_where_nothing_can_be_written(store: SQLiteDatabase) -> None:
+    """B8: a read-only mount, a backup's folder."""
+    store.close()
+    with read_only_copy(store.path.parent) as copy:
+        result = run(copy, "verify")
+    assert (result.exit_code, result.stdout.splitlines()[-1:], result.stderr) == (0, ["the books balance"], "")
+
+
+def test_a_log_that_cannot_be_read_is_not_left_out(store: SQLiteDatabase) -> None:
+    """B8: what a gateway that was killed has left is part of the books."""
+    damage(store)
+    with read_only_copy(store.path.parent) as copy:
+        result = run(copy, "verify")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "its log (books.sqlite-wal) can only be read where the folder may be written to" in result.stderr
+
+
+@contextmanager
+def read_only_copy(folder: Path) -> Iterator[SQLiteDatabase]:
+    """The books in a folder where nothing can be made or written; pytest's own are root's where the tests are."""
+    shared = Path(tempfile.mkdtemp())
+    copy = shutil.copytree(folder, shared / "copy", ignore=shutil.ignore_patterns("*-shm"))
+    for path in copy.iterdir():
+        path.chmod(0o444)
+    for path in (copy, shared):
+        path.chmod(0o555)
+    try:
+        with unprivileged():
+            yield SQLiteDatabase(copy / "books.sqlite")
+    finally:
+        for path in (shared, copy):
+            path.chmod(0o755)
+        shutil.rmtree(shared)
+
+
+def test_books_of_an_older_gateway_are_brought_up_to_date_by_a_gateway(
+    store: SQLiteDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """House: whoever reads changes nothing."""
+    monkeypatch.setattr("gateway.store.schema.VERSIONS", ("0001", "0002"))
+    result = run(store, "verify")
+    assert result.exit_code == 2
+    assert result.stderr == (
+        f"ledger: {store.path} has schema 0001, this gateway reads 0002: start the gateway once, which brings it up"
+        " to date\n"
+    )
+
+
+def test_a_file_of_no_bytes_holds_no_books(store: SQLiteDatabase) -> None:
+    """House: that is not an empty ledger which balances."""
+    store.close()
+    store.path.write_bytes(b"")
+    result = run(store, "verify")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr == f"ledger: {store.path} holds no books; `gateway serve` makes them at its first start\n"
+    assert store.path.stat().st_size == 0
 
 
 def test_each_discrepancy_is_said_and_the_exit_code_is_1(store: SQLiteDatabase) -> None:

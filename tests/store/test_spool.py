@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
+import resource
 import signal
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import IO
 
 import pytest
 import structlog
@@ -19,7 +22,7 @@ from gateway.store.commit import Work, commit
 from gateway.store.database import StoreAway
 from gateway.store.records import RecordWrite
 from gateway.store.schema import AnyDatabase
-from gateway.store.spool import FileSpool, LeftBehind, check, take_over
+from gateway.store.spool import RESERVED_BYTES, FileSpool, LeftBehind, _write_whole, check, take_over
 from gateway.store.store import grant, open_database
 from support.durable import accounts_in, unprivileged
 from support.processes import REPOSITORY, environment
@@ -46,6 +49,19 @@ def names(directory: Path) -> list[str]:
     return sorted(path.suffix for path in directory.iterdir())
 
 
+def room(directory: Path) -> int:
+    """Bytes of the disk that the one file has for itself."""
+    (path,) = directory.iterdir()
+    return path.stat().st_blocks * 512
+
+
+def killed(spool: FileSpool) -> None:
+    """What `kill -9` does: the lock is gone, the file is as it was."""
+    assert spool._file is not None
+    spool._file.close()
+    spool._file = None
+
+
 # --- what is written is read ------------------------------------------------------------------------------------
 
 
@@ -59,23 +75,35 @@ def test_what_a_process_left_is_what_it_added(tmp_path: Path) -> None:
     assert left_in(tmp_path / "deep" / "spool") == [WORKS]
 
 
-def test_nothing_is_made_until_something_must_be_kept(tmp_path: Path) -> None:
-    """L2: a gateway that never lost its store leaves nothing on the disk."""
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_a_gateway_that_never_lost_its_store_leaves_nothing(
+    database: AnyDatabase, tmp_path: Path, *, is_killed: bool
+) -> None:
+    """L2: room that was not used is gone with its process, or with the next start, which says nothing of it."""
     spool = FileSpool(tmp_path / "spool")
-    spool.clear()
+    spool.reserve()
+    assert room(tmp_path / "spool") >= RESERVED_BYTES
+    if is_killed:
+        killed(spool)
+        with structlog.testing.capture_logs() as logs:
+            open_database(database, tmp_path / "spool")
+        assert logs == []
     spool.close()
 
-    assert not (tmp_path / "spool").exists()
+    assert names(tmp_path / "spool") == []
     assert left_in(tmp_path / "spool") == []
 
 
-def test_a_spool_that_is_cleared_leaves_no_file_and_can_be_used_again(tmp_path: Path) -> None:
+def test_a_spool_that_is_cleared_holds_nothing_and_can_be_used_again(tmp_path: Path) -> None:
     """L2."""
     spool = FileSpool(tmp_path)
     spool.add(WORKS[:2])
     spool.clear()
+    spool.close()
     assert names(tmp_path) == []
 
+    spool.add(WORKS[:2])
+    spool.clear()
     spool.add(WORKS[2:])
     spool.close()
     assert left_in(tmp_path) == [WORKS[2:]]
@@ -287,6 +315,61 @@ def test_a_spool_on_a_full_disk_says_so() -> None:
         spool._file = full
         with pytest.raises(OSError, match="No space left"):
             spool.add(WORKS)
+
+
+def test_what_fits_into_the_reserved_room_is_kept_on_a_full_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """B1: the disk filled up under the store and under the spool; nothing that was reserved is given back."""
+    spool = FileSpool(tmp_path)
+    spool.reserve()
+    add_where_a_disk_is_full(monkeypatch, spool, WORKS)
+    many: list[Work] = [Resolve(f"turn-{number}", Resolution(None)) for number in range(RESERVED_BYTES // 50)]
+    with pytest.raises(OSError, match="No space left"):
+        add_where_a_disk_is_full(monkeypatch, spool, many)
+    assert room(tmp_path) >= RESERVED_BYTES
+
+    add_where_a_disk_is_full(monkeypatch, spool, many[:9])
+    killed(spool)
+    assert left_in(tmp_path) == [[*WORKS, *many[:9]]]
+
+
+def add_where_a_disk_is_full(monkeypatch: pytest.MonkeyPatch, spool: FileSpool, works: list[Work]) -> None:
+    """A file can then be written to as far as it reaches."""
+    old = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (RESERVED_BYTES, old[1]))
+    try:
+        with monkeypatch.context() as patched:
+            patched.setattr("gateway.store.spool._write_whole", _refused_as_by_a_full_disk)
+            spool.add(works)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, old)
+
+
+def _refused_as_by_a_full_disk(file: IO[bytes], data: bytes) -> None:
+    try:
+        _write_whole(file, data)
+    except OSError as error:  # the limit's own word is another
+        raise OSError(errno.ENOSPC, "No space left on device") from error
+
+
+def test_a_start_on_a_full_disk_says_that_the_spool_has_no_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """L2: the gateway starts all the same: its store may be elsewhere."""
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("gateway.store.spool._reserve", full)
+    spool = FileSpool(tmp_path)
+    with structlog.testing.capture_logs() as logs:
+        spool.reserve()
+    spool.add(WORKS)
+    spool.close()
+
+    assert [line["event"] for line in logs] == ["spool_not_reserved"]
+    assert left_in(tmp_path) == [WORKS]
 
 
 @pytest.mark.parametrize("folder", ["spool", "deep/er/spool", "."])

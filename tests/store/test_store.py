@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -55,7 +57,7 @@ async def test_many_at_once_are_written_and_read_beside_the_event_loop(database:
 
     assert (results.count(Result.CREATED), results.count(Result.SETTLED)) == (50, 50)
     assert loop_thread not in seen
-    assert not (tmp_path / "spool").exists()
+    assert lines_in(tmp_path / "spool") == 0
 
 
 @pytest.mark.trio(run=trio.run)
@@ -196,3 +198,50 @@ def balance_of(database: SQLiteDatabase, name: str) -> tuple[int, int]:
     with database.snapshot() as session:
         ((balance, is_open),) = session.fetch("select balance, open from account where name = :name", {"name": name})
     return int(balance), int(is_open)
+
+
+@pytest.mark.trio(run=trio.run)
+async def test_a_server_that_hangs_is_away_and_what_ends_meanwhile_is_in_the_spool(
+    postgres_to_stop: PostgresServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """B1, X1: it neither answers nor breaks the connection; what its late answers say is nothing new."""
+    monkeypatch.setattr("gateway.store.writer.WRITE_BATCH_SECONDS_MAX", 0.5)
+    database = PostgresDatabase(postgres_to_stop.dsn(postgres_to_stop.create_database()))
+    open_database(database, tmp_path)
+    grant(database, {"main": 100})
+    store = Store(database, FileSpool(tmp_path))
+    with trio.fail_after(PATIENCE_SECONDS):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(store.writer.run)
+            await store.writer.ask(Reserve("turn", "main", 60))
+            with hanging(database):
+                store.writer.insist_later(Resolve("turn", Resolution(25)))
+                with pytest.raises(StoreAway, match="has not answered"):
+                    await store.writer.ask(Reserve("refused", "main", 1))
+                async with store.writer._spooling:  # it is being written
+                    assert lines_in(tmp_path) == 1
+            assert await store.writer.insist(Resolve("turn", Resolution(25))) is Result.ALREADY_SETTLED
+            assert await store.writer.ask(Reserve("next", "main", 1)) is Result.CREATED
+            await store.aclose()
+            nursery.cancel_scope.cancel()
+
+    with database.snapshot() as session:
+        assert accounts_in(session) == {"main": (75, 2)}  # the refused one was written late: a turn takes it back
+    assert files_in(tmp_path) == []
+    database.close()
+
+
+def lines_in(folder: Path) -> int:
+    return sum(len(path.read_text().splitlines()) for path in folder.iterdir())
+
+
+@contextmanager
+def hanging(database: PostgresDatabase) -> Iterator[None]:
+    """The server's process that serves this connection is stopped while the block lasts."""
+    with database.connect() as connection:
+        process = connection.info.backend_pid
+    os.kill(process, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(process, signal.SIGCONT)

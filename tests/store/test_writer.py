@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 
 import pytest
 import structlog
@@ -11,6 +12,7 @@ import trio
 
 from gateway.core.ledger import Reserve, Resolve
 from gateway.core.money import Resolution, Result
+from gateway.limits import WRITE_BATCH_SECONDS_MAX
 from gateway.lock.virtual import virtual_run
 from gateway.store.commit import Answer, Work
 from gateway.store.database import StoreAway, StoreUnusable
@@ -70,10 +72,13 @@ class SpoolInMemory:
     def __init__(self) -> None:
         self.works: list[Work] = []
         self.error: OSError | None = None
+        self.room = 1_000_000
 
     def add(self, works: Sequence[Work]) -> None:
         if self.error is not None:
             raise self.error
+        if len(self.works) + len(works) > self.room:
+            raise OSError(28, "No space left on device")
         self.works += works
 
     def clear(self) -> None:
@@ -364,6 +369,99 @@ async def test_a_spool_that_cannot_be_emptied_ends_nothing() -> None:
         assert await scene.writer.ask(reserve(1)) is Result.CREATED
 
 
+# --- the store hangs ----------------------------------------------------------------------------------------------
+
+
+class HangingStore:
+    """A store whose next write does not return until `returns` says what came of it; the disk of the spool works."""
+
+    def __init__(self, nursery: trio.Nursery, scene: Scene) -> None:
+        self.scene = scene
+        self.returns = trio.Event()
+        self.writes = 0
+        self.writer = Writer(scene.store.commit, scene.spool, self._run_blocking)
+        scene.writer = self.writer
+        nursery.start_soon(self.writer.run)
+
+    async def _run_blocking(self, blocking: Callable[[], object]) -> object:
+        if isinstance(blocking, partial) and blocking.func == self.scene.store.commit:
+            self.writes += 1
+            await self.returns.wait()
+        return await inline(blocking)
+
+
+async def test_a_store_that_hangs_is_away_after_a_while() -> None:
+    """B1, X1: who asked is refused then, the next at once; the log says it once."""
+    async with writing() as (scene, nursery):
+        store = HangingStore(nursery, scene)
+        with structlog.testing.capture_logs() as logs:
+            with pytest.raises(StoreAway, match="not answered") as first:
+                await store.writer.ask(reserve(0))
+            assert (trio.current_time(), first.value.was_tried) == (WRITE_BATCH_SECONDS_MAX, True)
+            with pytest.raises(StoreAway) as second:
+                await store.writer.ask(reserve(1))
+            assert (trio.current_time(), second.value.was_tried) == (WRITE_BATCH_SECONDS_MAX, False)
+            await trio.sleep(10 * RETRY_SECONDS)
+
+        assert store.writer.is_away
+        assert [line["event"] for line in logs] == ["store_away"]
+        assert store.writes == 1  # its connection has no room for a second
+
+
+async def test_what_is_insisted_on_is_spooled_while_the_store_hangs() -> None:
+    """B1: what is in the batch that hangs, what waits behind it, and what comes later: `kill -9` loses none of it."""
+    async with writing() as (scene, nursery):
+        store = HangingStore(nursery, scene)
+        store.writer.insist_later(resolve(0))
+        await settled()
+        store.writer.insist_later(resolve(1))
+        await trio.sleep(WRITE_BATCH_SECONDS_MAX + 0.5)
+        assert scene.spool.works == [resolve(0), resolve(1)]
+
+        store.writer.insist_later(resolve(2))
+        await trio.sleep(RETRY_SECONDS)
+        assert scene.spool.works == [resolve(0), resolve(1), resolve(2)]
+
+
+async def test_a_write_that_hung_and_returns_counts() -> None:
+    """B1: its answers go to those who still wait, the rest is written behind it, and nothing is left in the spool."""
+    async with writing() as (scene, nursery):
+        store = HangingStore(nursery, scene)
+        await settled()
+        nursery.start_soon(scene.ask, reserve(0))
+        nursery.start_soon(scene.insist, resolve(1))
+        await settled()
+        nursery.start_soon(scene.insist, resolve(2))
+        await trio.sleep(2 * WRITE_BATCH_SECONDS_MAX)
+        with structlog.testing.capture_logs() as logs:
+            store.returns.set()
+            await settled()
+
+        assert [line["event"] for line in logs] == ["store_back"]
+        assert sorted(map(repr, scene.store.batches[0])) == sorted(map(repr, [reserve(0), resolve(1)]))
+        assert scene.store.batches[1:] == [[resolve(2)]]
+        assert isinstance(scene.told["turn-0"], StoreAway)
+        assert scene.told["turn-1"] is scene.told["turn-2"] is Result.CREATED
+        assert (scene.spool.works, store.writer.waiting, store.writer.is_away) == ([], 0, False)
+        assert await store.writer.ask(reserve(3)) is Result.CREATED
+
+
+async def test_a_write_that_hung_and_fails_is_tried_again() -> None:
+    """B1: as any other that found the store away."""
+    async with writing() as (scene, nursery):
+        store = HangingStore(nursery, scene)
+        nursery.start_soon(scene.insist, resolve(0))
+        await trio.sleep(WRITE_BATCH_SECONDS_MAX + 0.5)
+        scene.store.away = StoreAway("the connection is dead")
+        store.returns.set()
+        await settled()
+        assert (scene.told, scene.spool.works, store.writer.is_away) == ({}, [resolve(0)], True)
+
+        scene.store.away = None
+        await trio.sleep(RETRY_SECONDS + 0.5)
+        assert (scene.told, scene.spool.works, store.writer.is_away) == ({"turn-0": Result.CREATED}, [], False)
+
+
 # --- the end ----------------------------------------------------------------------------------------------------
 
 
@@ -412,6 +510,24 @@ async def test_the_end_while_the_store_is_away_comes_soon() -> None:
 
         assert scene.spool.works == [resolve(0)]
         assert trio.current_time() <= CLOSE_SECONDS_MAX
+
+
+async def test_what_not_even_the_spool_takes_is_told_one_by_one_at_the_end() -> None:
+    """B1: whoever has the log can book it by hand, or put the lines back into a spool."""
+    async with writing() as (scene, _):
+        scene.store.away = StoreAway("database or disk is full")
+        scene.spool.room = 1
+        for number in range(3):
+            scene.writer.insist_later(resolve(number))
+        with structlog.testing.capture_logs() as logs:
+            await scene.writer.aclose()
+
+        assert scene.spool.works == [resolve(0)]
+        lost = [(line["log_level"], line["line"]) for line in logs if line["event"] == "operation_lost"]
+        assert lost == [
+            ("critical", f'{{"resolve":{{"turn_id":"turn-{number}","nanodollars":null,"flags":[]}}}}')
+            for number in (1, 2)
+        ]
 
 
 async def test_the_end_cannot_be_cancelled() -> None:
