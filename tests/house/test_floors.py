@@ -32,6 +32,7 @@ TASKS_START_IN = {
     "gateway/upstream/line.py": "a kept WebSocket outlives the turn that opened it; its pool sees it end",
     "gateway/cli": "commands that serve or watch",
     "gateway/app.py": "the services that live as long as the process",
+    "gateway/store/writer.py": "the watch beside one batch, which ends with it",
     "gateway/stores.py": "the writer and what works beside it, as long as the process",
     "gateway/ledger/leases.py": "many leases in one batch of the writer's, awaited together",
     "gateway/lock": "a scenario's clients, and what happens beside them",
