@@ -92,7 +92,7 @@ async def test_a_drain_that_ends_while_the_replay_is_being_recorded_keeps_it_fro
         await trio.sleep_until(3.5)
         w.gateway.drain()
     assert seen(w, client) == Seen(
-        ["error server_draining"], ["a"], ["a stream_read_error (replay)", "b server_draining"], ["voided"]
+        ["error server_draining"], ["a"], ["a stream_read_error (replay)", "b not_called"], ["voided"]
     )
 
 
