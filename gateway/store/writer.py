@@ -25,7 +25,7 @@ import trio
 
 from gateway.limits import WRITE_BATCH_SECONDS_MAX
 from gateway.store.commit import Answer, Work
-from gateway.store.database import StoreAway, StoreUnusable
+from gateway.store.database import Conflict, StoreAway, StoreUnusable
 from gateway.store.spool import written_line
 
 logger = structlog.get_logger("gateway.store")
@@ -82,6 +82,7 @@ class Waiting:
     work: Work
     is_insisted: bool
     is_spooled: bool = False
+    has_clashed: bool = False
     answer: Answer = None
     is_answered: trio.Event = field(default_factory=trio.Event)
 
@@ -173,14 +174,14 @@ class Writer:
     async def run(self) -> None:
         """Write until `aclose`. A cancellation ends it too, between two batches."""
         while not (self._is_closing and not self._queue):
-            if self._away is not None:
+            if self._away is not None or self._all_clash:
                 await self._pause()
             elif not self._queue:
                 self._wake = trio.Event()
                 await self._wake.wait()
                 continue
             await self._write_batch()
-            if self._is_closing and self._away is not None:
+            if self._is_closing and (self._away is not None or self._all_clash):
                 return
 
     async def aclose(self) -> None:
@@ -194,8 +195,13 @@ class Writer:
         with trio.CancelScope(shield=True):
             await self._spool_at_the_end(list(self._queue))
 
+    @property
+    def _all_clash(self) -> bool:
+        """Whether nothing waits but what another writer was in the way of."""
+        return bool(self._queue) and all(waiting.has_clashed for waiting in self._queue)
+
     async def _pause(self) -> None:
-        """Between two attempts at a store that is away."""
+        """Between two attempts at a store that is away, or at what clashes."""
         with trio.move_on_after(RETRY_SECONDS):
             while not self._is_closing:
                 self._wake = trio.Event()
@@ -246,12 +252,22 @@ class Writer:
         if not waiting.is_answered.is_set():
             self._queue.popleft()
             self._asked -= not waiting.is_insisted
+        if isinstance(answer, Conflict) and waiting.is_insisted:
+            self._keep(waiting, answer)
+            return
         if isinstance(answer, Exception):
             logger.error("operation_failed", operation=repr(waiting.work), exc_info=answer)
         if self.on_answer is not None:
             self.on_answer(waiting.work, answer)
         if not waiting.is_answered.is_set():
             waiting.resolve(answer)
+
+    def _keep(self, waiting: Waiting, clash: Conflict) -> None:
+        """What another writer was in the way of is not at fault itself: it is written later, and holds nobody up."""
+        if not waiting.has_clashed:
+            logger.warning("operation_clashed", operation=repr(waiting.work), why=str(clash))
+        waiting.has_clashed = True
+        self._queue.append(waiting)
 
     async def _store_is_away(self, why: str) -> None:
         """Refuse what was asked, keep what is insisted on, on the disk too."""

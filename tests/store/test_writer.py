@@ -15,7 +15,7 @@ from gateway.core.money import Resolution, Result
 from gateway.limits import WRITE_BATCH_SECONDS_MAX
 from gateway.lock.virtual import virtual_run
 from gateway.store.commit import Answer, Work
-from gateway.store.database import StoreAway, StoreUnusable
+from gateway.store.database import Conflict, StoreAway, StoreUnusable
 from gateway.store.records import RecordWrite
 from gateway.store.writer import (
     BATCH_OPERATIONS_MAX,
@@ -186,6 +186,40 @@ async def test_what_a_database_refuses_does_not_come_again() -> None:
 
         assert scene.store.batches == [[resolve(0), resolve(1)]]
         assert [(line["event"], line["operation"]) for line in logs] == [("operation_failed", repr(resolve(0)))]
+
+
+async def test_what_other_writers_are_in_the_way_of_is_written_when_they_are_not() -> None:
+    """B1, B7: a charge is not lost to a deadlock, nor does it hold up others; who only asked is told."""
+    async with writing() as (scene, nursery):
+        scene.store.refuses = [(resolve(0), Conflict("a deadlock")), (reserve(1), Conflict("a deadlock"))]
+        with structlog.testing.capture_logs() as logs:
+            nursery.start_soon(scene.insist, resolve(0))
+            nursery.start_soon(scene.ask, reserve(1))
+            await settled()
+            assert list(scene.told) == ["turn-1"]
+            nursery.start_soon(scene.ask, reserve(2))
+            await trio.sleep(2.5 * RETRY_SECONDS)
+            assert scene.told["turn-2"] is Result.CREATED
+            assert (scene.writer.waiting, scene.writer.is_away) == (1, False)
+
+            scene.store.refuses = []
+            await trio.sleep(RETRY_SECONDS)
+        assert (scene.told["turn-0"], scene.writer.waiting) == (Result.CREATED, 0)
+        assert len(scene.store.batches) == 5
+        assert sorted(line["event"] for line in logs) == ["operation_clashed", "operation_failed"]
+
+
+async def test_what_clashes_to_the_end_is_spooled() -> None:
+    """L2."""
+    async with writing() as (scene, _):
+        scene.store.refuses = [(resolve(0), Conflict("a deadlock"))]
+        scene.writer.insist_later(resolve(0))
+        await settled()
+        began = trio.current_time()
+        await scene.writer.aclose()
+
+        assert trio.current_time() - began <= CLOSE_SECONDS_MAX
+        assert scene.spool.works == [resolve(0)]
 
 
 async def test_more_than_the_bound_that_ask_are_refused_and_what_is_insisted_on_is_not() -> None:
