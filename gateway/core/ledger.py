@@ -71,7 +71,7 @@ class Reserve:
             return Result.EXISTS if is_same else Result.EXISTS_WITH_DIFFERENT_AMOUNT
         account = book.accounts.get(self.account)
         if account is None or account.is_closed:
-            return Result.ACCOUNT_NOT_FOUND if account is None else Result.ACCOUNT_CLOSED
+            return _not_usable(account)
         if not account.is_unlimited and self.nanodollars > account.available:
             return Result.INSUFFICIENT_BALANCE
         if any(book.spent.get(limit.window, 0) + self.nanodollars > limit.nanodollars_max for limit in self.limits):
@@ -86,16 +86,22 @@ class Reserve:
 
 
 @dataclass(frozen=True, slots=True)
-class Resolve:
-    """Settle or void a turn's reservation, once (B1)."""
+class OnReservation:
+    """What an operation on a turn's reservation reads."""
 
     turn_id: str
-    resolution: Resolution
 
     @property
     def needs(self) -> Needs:
         """The reservation with its account."""
         return Needs(turn_ids=(self.turn_id,))
+
+
+@dataclass(frozen=True, slots=True)
+class Resolve(OnReservation):
+    """Settle or void a turn's reservation, once (B1)."""
+
+    resolution: Resolution
 
     def apply(self, book: Book, now: float) -> Result:
         """SETTLED, SETTLED_OVERDRAWN, VOIDED or BORNE_BY_HOUSE; any other word changes nothing."""
@@ -112,15 +118,8 @@ class Resolve:
 
 
 @dataclass(frozen=True, slots=True)
-class Expire:
+class Expire(OnReservation):
     """Void a reservation whose lease has ended: its process is gone (B7)."""
-
-    turn_id: str
-
-    @property
-    def needs(self) -> Needs:
-        """The reservation with its account."""
-        return Needs(turn_ids=(self.turn_id,))
 
     def apply(self, book: Book, now: float) -> Result:
         """EXPIRED, LEASE_RUNS, or how it was resolved before."""
@@ -136,16 +135,10 @@ class Expire:
 
 
 @dataclass(frozen=True, slots=True)
-class Renew:
+class Renew(OnReservation):
     """A turn lives: its lease ends later (B7)."""
 
-    turn_id: str
     lease_seconds: float
-
-    @property
-    def needs(self) -> Needs:
-        """The reservation."""
-        return Needs(turn_ids=(self.turn_id,))
 
     def apply(self, book: Book, now: float) -> Result:
         """RENEWED; NOT_FOUND if nothing is open."""
@@ -224,7 +217,7 @@ class Transfer:
         """CREATED; INSUFFICIENT_BALANCE if a debit would take more than is available; or why not."""
         account = book.accounts.get(self.account)
         if account is None or account.is_closed:
-            return Result.ACCOUNT_NOT_FOUND if account is None else Result.ACCOUNT_CLOSED
+            return _not_usable(account)
         change = -self.nanodollars if self.kind is Kind.DEBIT else self.nanodollars
         if change < 0 and not account.is_unlimited and -change > account.available:
             return Result.INSUFFICIENT_BALANCE
@@ -251,7 +244,7 @@ class SetUnlimited:
         """CREATED, EXISTS if it was so, ACCOUNT_NOT_FOUND or ACCOUNT_CLOSED."""
         account = book.accounts.get(self.name)
         if account is None or account.is_closed:
-            return Result.ACCOUNT_NOT_FOUND if account is None else Result.ACCOUNT_CLOSED
+            return _not_usable(account)
         if account.is_unlimited is self.is_unlimited:
             return Result.EXISTS
         book.put_account(replace(account, is_unlimited=self.is_unlimited))
@@ -276,12 +269,17 @@ class CloseAccount:
         """CLOSED, ACCOUNT_CLOSED if it was, ACCOUNT_NOT_FOUND."""
         account = book.accounts.get(self.name)
         if account is None or account.is_closed:
-            return Result.ACCOUNT_NOT_FOUND if account is None else Result.ACCOUNT_CLOSED
+            return _not_usable(account)
         book.put_account(replace(account, is_closed=True))
         if self.actor is not None:
             reason = f"closed: {self.reason}"
             book.entries.append(Entry(Kind.DEBIT, self.name, None, 0, actor=self.actor, reason=reason))
         return Result.CLOSED
+
+
+def _not_usable(account: Account | None) -> Result:
+    """Why an account takes neither a turn nor money."""
+    return Result.ACCOUNT_NOT_FOUND if account is None else Result.ACCOUNT_CLOSED
 
 
 # --- moving money -----------------------------------------------------------------------------------------------
