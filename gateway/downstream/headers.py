@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from gateway.core.failures import clean_retry_after
@@ -41,6 +41,11 @@ def headers_down(headers: Headers) -> Headers:
     kept = [(name, value) for name, value in headers if name in DOWN_NAMES or name.startswith(DOWN_PREFIXES)]
     request_id = next((value for name, value in headers if name == "x-request-id"), None)
     return tuple(kept if request_id is None else [*kept, ("x-upstream-request-id", request_id)])
+
+
+def chosen_subprotocol(offered: Sequence[str]) -> str | None:
+    """W1: the first of those that a client offers: it hangs up if none comes back."""
+    return next(iter(offered), None)
 
 
 def retry_after(headers: Headers) -> Headers:

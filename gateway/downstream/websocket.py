@@ -36,6 +36,7 @@ from gateway.downstream.bodies import turn_request
 from gateway.downstream.connections import Departure
 from gateway.downstream.errors import refusal_body, to_json, websocket_event, websocket_failure, websocket_refusal
 from gateway.downstream.frames import Create, Frame, Line, Refused, Steer, bytes_of, echo, read_frame
+from gateway.downstream.headers import chosen_subprotocol
 from gateway.ports import INBOUND, Draining, Inbound, Meter, NoBounds, NoMeter, Order, Places, Turns
 
 logger = structlog.get_logger("gateway.websocket")
@@ -126,7 +127,7 @@ class WebSocketDoor:
     async def _serve_accepted(self, socket: Websocket, request_id: str) -> None:
         await socket.accept(
             headers={"x-request-id": request_id, MESSAGE_BYTES_HEADER: str(self._settings.message_bytes_max)},
-            subprotocol=next(iter(socket.requested_subprotocols), None),
+            subprotocol=chosen_subprotocol(socket.requested_subprotocols),
         )
         connection = Connection(socket, request_id, self._settings, self._neighbours)
         self._connections.add(connection)

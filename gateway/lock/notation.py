@@ -20,6 +20,7 @@ and a table is one of these:
     { raw = "data: …" }, { hex = "fffe" }                    these bytes
     { together = […] }, { bytewise = […] }                   the steps' bytes in one piece, or one at a time
     { times = 30, does = […] }                               the steps, so many times
+    { close = 1011 }                                         a WebSocket is closed with this code, 0 for none
 
 Each event names its route and call (`resp_a1` is of A's first call) and is numbered as it is sent.
 """
@@ -33,7 +34,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from gateway.core.events import EventClass, classify
-from gateway.upstream.scripted import Break, Silence, Step
+from gateway.upstream.scripted import Break, Close, Silence, Step
 from gateway.upstream.scripts import event, response_object, usage_object
 
 Written = str | int | float | Mapping[str, Any]
@@ -45,6 +46,9 @@ STEPS_MAX: Final = 10_000
 """Of one reply, `times` and `bytewise` counted out: all of them are held in memory."""
 OWN_MEMBERS: Final = frozenset({"response_id", "status", "model"})
 """What the response object gets from the event and its reply."""
+CLOSE_CODE_MIN: Final = 1000
+CLOSE_CODES: Final = 5000
+"""RFC 6455, 7.4: codes are from 1000 to 4999."""
 SECONDS_MAX: Final = 100_000
 """More than a day, and ten times less than the virtual time at which a run is taken for a deadlock."""
 
@@ -260,6 +264,13 @@ def _hex(_speaker: Speaker, table: dict[str, Any]) -> list[Step]:
         raise NotationError("has a `hex` that is none", 'write two digits for each byte: "fffe"') from None
 
 
+def _close(_speaker: Speaker, table: dict[str, Any]) -> list[Step]:
+    code = table["close"]
+    if isinstance(code, bool) or not isinstance(code, int) or not (code == 0 or CLOSE_CODE_MIN <= code < CLOSE_CODES):
+        raise NotationError("has a `close` that is no close code", f"write {CLOSE_CODE_MIN} to {CLOSE_CODES - 1}, or 0")
+    return [Close(code)]
+
+
 SIGNS: Final[Mapping[str, Sequence[Step]]] = {
     "comment": (b": ping\n\n",),
     "done": (b"data: [DONE]\n\n",),
@@ -282,6 +293,7 @@ TABLES: Final[Mapping[str, Callable[[Speaker, dict[str, Any]], list[Step]]]] = {
     "json": _json,
     "raw": lambda _speaker, table: [_text_of(table, "raw").encode()],
     "hex": _hex,
+    "close": _close,
     "together": Speaker.together,
     "bytewise": Speaker.bytewise,
     "times": Speaker.repeated,
@@ -291,6 +303,7 @@ KEYS: Final[Mapping[str, Sequence[str]]] = {
     "json": ("json",),
     "raw": ("raw",),
     "hex": ("hex",),
+    "close": ("close",),
     "together": ("together",),
     "bytewise": ("bytewise",),
     "times": ("times", "does"),

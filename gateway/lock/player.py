@@ -110,7 +110,8 @@ class Stage:
 
     async def send_requests(self) -> None:
         """One connection: each create when the one before has had its last word; then the client stays a while."""
-        async with connect(self._world.gateway.app, "websocket", headers=self._headers) as client:
+        offered = self._scenario.subprotocols
+        async with connect(self._world.gateway.app, "websocket", headers=self._headers, subprotocols=offered) as client:
             self.clients.append(client)
             await trio.sleep_until(self._scenario.begins_at)
             for number, body in enumerate(self._written({"type": "response.create"})):
@@ -191,14 +192,33 @@ def _columns(world: World, stage: Stage) -> Columns:
     }
 
 
-COMMON_HEADERS: Final = frozenset(
-    {"host", "content-length", "connection", "accept", "accept-encoding", "content-type", "user-agent"}
+FRAMING_HEADERS: Final = frozenset(
+    {
+        "host",
+        "content-length",
+        "connection",
+        "user-agent",
+        "upgrade",
+        "sec-websocket-key",
+        "sec-websocket-version",
+        "sec-websocket-extensions",
+    }
 )
-"""What every call carries; a scenario shows what is beside it."""
+"""What a call's HTTP client or handshake adds."""
+COMMON_HEADERS: Final = {
+    "accept": "text/event-stream",
+    "accept-encoding": "identity",
+    "content-type": "application/json",
+}
+"""What every call over HTTP carries; a scenario shows what is beside it, what is otherwise, and what is missing."""
+HANDSHAKE: Final = "sec-websocket-key"
 
 
 def _call(call: Call) -> Entry:
-    headers = {name.lower(): value for name, value in call.headers if name.lower() not in COMMON_HEADERS}
+    lowered = {name.lower(): value for name, value in call.headers if name.lower() not in FRAMING_HEADERS}
+    headers: Entry = {name: value for name, value in lowered.items() if COMMON_HEADERS.get(name) != value}
+    if all(name.lower() != HANDSHAKE for name, _ in call.headers):
+        headers |= dict.fromkeys(name for name in COMMON_HEADERS if name not in lowered)
     closed_at = None if call.closed_at is None else seconds(call.closed_at)
     return {
         "at": seconds(call.at),
@@ -219,7 +239,8 @@ def _websocket_frames(client: Client) -> list[tuple[float, Entry]]:
     for at, message in client.sent:
         kind = message["type"]
         if kind == "websocket.accept":
-            frames.append((at, {"accept": client.headers}))
+            chosen = message.get("subprotocol")
+            frames.append((at, {"accept": client.headers} | ({} if chosen is None else {"subprotocol": chosen})))
         elif kind == "websocket.send":
             frames.append((at, {"frame": message.get("text") or _text(message.get("bytes") or b"")}))
         elif kind == "websocket.close":

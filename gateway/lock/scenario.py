@@ -194,6 +194,7 @@ class Scenario(Section):
     method: Literal["POST", "GET"] = "POST"
     headers: Headers = Field(default={})
     key: Annotated[str, AfterValidator(_as_key)] = "demo-key"
+    subprotocols: tuple[str, ...] = Field(default=(), strict=False, description="on a WebSocket: what it offers")
     begins_at: At = Field(default=0.0, description="on a WebSocket: when its first request is made")
     stays_seconds: At = Field(default=2.0, description="on a WebSocket: for how long the client stays after its turns")
     client: tuple[ClientAct, ...] = Field(default=(), strict=False)

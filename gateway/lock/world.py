@@ -16,13 +16,14 @@ from typing import Any, Final
 
 import trio
 
-from gateway.app import Gateway, Parts
+from gateway.app import Gateway, Network, Parts
 from gateway.config import Config, ConfigError, Problem, parse
 from gateway.lock.notation import Speaker
 from gateway.lock.scenario import MODEL, Scenario, ScenarioError, UpstreamReply
 from gateway.lock.stores import Stores
 from gateway.turn.house import StandingHouse
 from gateway.upstream.scripted import EVENT_STREAM, JSON_BODY, Call, Reply, Script, ScriptedTransport
+from gateway.upstream.scripted_websocket import ScriptedNetwork
 
 PRICE: Final = {"input": "1", "cached_input": "0.5", "output": "2", "reasoning": "4"}
 """Dollars for a million tokens: one of input costs 1000 nano-dollars, cached 500, of output 2000, reasoning 4000."""
@@ -58,7 +59,7 @@ def make_world(scenario: Scenario, file: str, change: Change | None = None) -> W
     house.throttled = scenario.house.is_throttled
     house.cooling.update(scenario.house.cooling)
     parts = Parts(
-        transports={route: ScriptedTransport(script) for route, script in scripts.items()},
+        transports={route: _network(config, route, script) for route, script in scripts.items()},
         house=house,
         new_request_id=_numbered(),
         wall_clock=lambda: NEW_YEAR + trio.current_time(),
@@ -131,6 +132,12 @@ def _key(name: str) -> str:
 
 
 # --- upstreams --------------------------------------------------------------------------------------------------
+
+
+def _network(config: Config, route: str, script: Script) -> Network:
+    """What the route's transport has below it (C5)."""
+    is_framed = config.routes[route].transport == "websocket"
+    return ScriptedNetwork(script) if is_framed else ScriptedTransport(script)
 
 
 def _replies(scenario: Scenario, route: str, config: Config) -> list[Reply]:
