@@ -251,7 +251,9 @@ def _models(config: Config, upstreams: Mapping[str, RouteUpstream]) -> dict[str,
         name: Route(
             name=name,
             upstream=upstreams[name],
-            terms=AttemptStarted(route.first_event_seconds, route.idle_seconds, route.retryable_codes),
+            terms=AttemptStarted(
+                route.first_event_seconds, route.idle_seconds, route.retryable_codes, route.response_seconds
+            ),
             price=route.price,
             upstream_model=route.upstream_model,
             request_bytes_max=route.request_bytes_max,

@@ -14,6 +14,8 @@ FIRST_EVENT_SECONDS: Final = 25.0
 """T2: below the 30 s after which common clients give up on a silent request."""
 CONNECT_SECONDS: Final = 5.0
 """T3: a TCP and TLS handshake that takes longer is a route at fault."""
+RESPONSE_SECONDS: Final = 600.0
+"""H1: a response that comes whole says nothing until it is done; clients give up on one after ten minutes."""
 IDLE_SECONDS: Final = 300.0
 """T4: reasoning models fall silent for minutes; clients give up at about five."""
 CONNECTION_SECONDS_MAX: Final = 3600.0

@@ -1,16 +1,17 @@
-"""The HTTP door: `POST /v1/responses` with `stream: true`, answered in server-sent events (H).
+"""The HTTP door: `POST /v1/responses`, answered in server-sent events, or in one body where `stream` is not true (H).
 
 Headers leave with the first event (`start = "late"`), so that an early failure is a real status; at the latest after
 `start_latest`, with a comment, since clients give up at 30 s. `start = "early"` sends both at once (H9). While output
-is silent a comment leaves every 15 s, but never before the headers (H6).
+is silent a comment leaves every 15 s, but never before the headers (H6). One body leaves with its headers, whole (H1).
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 import trio
 from quart import Response, request
@@ -20,11 +21,17 @@ from gateway import limits
 from gateway.core.eligibility import StatePolicy
 from gateway.core.failures import Failure, Refusal, UpstreamAnswer
 from gateway.core.messages import Deliver, DeliverFailure, Door, Head, Headers
-from gateway.core.request import RequestBody
+from gateway.core.whole import bare_response
 from gateway.downstream.addresses import client_address
 from gateway.downstream.aside import Aside
 from gateway.downstream.auth import Keys
-from gateway.downstream.bodies import read_body, refuse_background, refuse_warm_up, turn_request
+from gateway.downstream.bodies import (
+    asks_for_stream,
+    read_body,
+    refuse_background,
+    refuse_warm_up,
+    turn_request,
+)
 from gateway.downstream.connections import TurnResponse, Wire, held_by
 from gateway.downstream.errors import failure_body, refusal_body, sse_failure
 from gateway.downstream.headers import headers_down, retry_after
@@ -36,6 +43,7 @@ EVENT_STREAM: Final[Headers] = (
     ("cache-control", "no-store"),
     ("x-accel-buffering", "no"),
 )
+WHOLE_BODY: Final[Headers] = (("cache-control", "no-store"),)
 JSON_CONTENT: Final = ("content-type", "application/json")
 RATE_LIMITED: Final = 429
 STORE_AWAY: Final = "ledger_unavailable"
@@ -89,7 +97,7 @@ class HTTPDoor:
         read_at = trio.current_time()
 
         async def run(wire: Wire) -> None:
-            client = HTTPClient(wire, request_id, self._start_at(read_at))
+            client = self._client(order, wire, read_at)
             try:
                 await self._turns.run_turn(order, client)
             except Refusal as refusal:
@@ -108,8 +116,10 @@ class HTTPDoor:
         self._keys.count_request(key)
         raw = await request.get_data(True, False, False)
         body = await self._aside.run(len(raw), partial(read_body, raw))
-        _require_stream(body)
-        asked = turn_request(body, request.headers.items(), self._settings.policy)
+        refuse_background(body)
+        refuse_warm_up(body)
+        streams = asks_for_stream(body)
+        asked = turn_request(body, request.headers.items(), self._settings.policy, streams=streams)
         key.require_model(asked.model)
         return Order(
             turn_id=request_id,
@@ -130,6 +140,11 @@ class HTTPDoor:
         response.headers["connection"] = "upgrade"
         response.headers["sec-websocket-version"] = "13"
         return response
+
+    def _client(self, order: Order, wire: Wire, read_at: float) -> HTTPClient:
+        if not order.request.streams:
+            return WholeClient(wire, order.turn_id, math.inf)
+        return HTTPClient(wire, order.turn_id, self._start_at(read_at))
 
     def _start_at(self, read_at: float) -> float:
         return read_at if self._settings.starts_early else read_at + self._settings.start_latest_seconds
@@ -152,16 +167,6 @@ def _refusal_headers(refusal: Refusal) -> dict[str, str]:
 def _refuse_encoding(encoding: str | None) -> None:
     if (encoding or "identity").strip().lower() != "identity":
         raise Refusal("unsupported_content_encoding", f"content-encoding {encoding!r} is not supported here")
-
-
-def _require_stream(body: RequestBody) -> None:
-    refuse_background(body)
-    refuse_warm_up(body)
-    stream: Any = body.get("stream")
-    if stream is not None and not isinstance(stream, bool):
-        raise Refusal("invalid_request", "'stream' must be true or false", param="stream")
-    if stream is not True:
-        raise Refusal("unsupported_parameter", "only 'stream': true is supported here", param="stream")
 
 
 class HTTPClient:
@@ -247,6 +252,15 @@ class HTTPClient:
         self._has_started = self._has_ended = True
         await self._wire.start(status, (*headers, ("content-length", str(len(body)))))
         await self._wire.end(body)
+
+
+class WholeClient(HTTPClient):
+    """A client that asked for no stream: it gets one body, the response of the terminal event (H1)."""
+
+    async def _write_events(self, frames: Deliver) -> None:
+        passed = () if frames.head is None else headers_down(frames.head.headers)
+        body = bare_response(frames.events[-1])
+        await self._write_whole(200, (JSON_CONTENT, *WHOLE_BODY, *self._own_headers(), *passed), body)
 
 
 def _content_type(answer: UpstreamAnswer) -> tuple[str, str]:

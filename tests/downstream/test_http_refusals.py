@@ -173,13 +173,6 @@ async def test_a_stream_that_is_neither_true_nor_false_is_refused(value: Any) ->
     assert_refused(w, await post(w.app, create(stream=value)), 400, "invalid_request", "stream")
 
 
-@pytest.mark.parametrize("fields", [{"stream": ...}, {"stream": None}, {"stream": False}])
-async def test_a_request_that_does_not_stream_is_refused_clearly(fields: dict[str, Any]) -> None:
-    """H1: what a later issue brings is never faked."""
-    w = world(A.answer())
-    assert_refused(w, await post(w.app, create(**fields)), 400, "unsupported_parameter", "stream")
-
-
 @pytest.mark.parametrize("fields", [{"background": True}, {"background": True, "stream": False}, {"background": "no"}])
 async def test_a_background_request_is_refused_clearly(fields: dict[str, Any]) -> None:
     """S3: never forwarded, never faked."""
