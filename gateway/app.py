@@ -292,7 +292,13 @@ def _state_policy(config: Config) -> StatePolicy:
 
 def _http_settings(config: Config) -> HTTPSettings:
     server = config.server
-    return HTTPSettings(_state_policy(config), server.start == "early", server.start_latest, server.trusted_hops)
+    return HTTPSettings(
+        policy=_state_policy(config),
+        starts_early=server.start == "early",
+        start_latest_seconds=server.start_latest,
+        trusted_hops=server.trusted_hops,
+        body_bytes_max=config.limits.body_bytes_max,
+    )
 
 
 def _websocket_settings(config: Config) -> WebSocketSettings:

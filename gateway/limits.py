@@ -56,6 +56,8 @@ one to four times its bytes."""
 BODY_VALUES_MAX: Final = 1_000_000
 """JSON values in a request body or frame: they cost time and memory by their number, fifty bytes for each of two. An
 agent's longest conversation has some ten thousand items of ten values, its tools as many again."""
+BODY_MEMBERS_MAX: Final = 64
+"""Members of a compressed request body, one behind the other: compressors write one, parallel ones some."""
 INLINE_BODY_BYTES_MAX: Final = 262_144
 """Up to here a body is read on the event loop (some 5 ms at worst), above it in a thread beside it."""
 WAITING_CREATES_MAX: Final = 16

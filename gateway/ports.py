@@ -96,6 +96,10 @@ INBOUND: Final = "gateway.inbound"
 class Inbound(Protocol):
     """What one client's messages hold: the server counts them as they come, and whoever is done with one says so."""
 
+    def take(self, size_bytes: int) -> bool:
+        """Whether there is room for so many bytes more, which is then taken."""
+        ...
+
     def give_back(self, size_bytes: int) -> None:
         """Nobody holds a message of so many bytes any more."""
         ...
@@ -111,6 +115,10 @@ class NoBounds:
     def turn(self, key: str) -> AbstractContextManager[None]:
         """Always."""
         return nullcontext()
+
+    def take(self, size_bytes: int) -> bool:
+        """Always."""
+        return True
 
     def give_back(self, size_bytes: int) -> None:
         """Nothing was taken."""

@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Final
 
 import trio
@@ -27,12 +26,12 @@ from gateway.downstream.aside import Aside
 from gateway.downstream.auth import Keys
 from gateway.downstream.bodies import (
     asks_for_stream,
-    read_body,
     refuse_background,
     refuse_warm_up,
     turn_request,
 )
-from gateway.downstream.connections import TurnResponse, Wire, held_by
+from gateway.downstream.connections import TurnResponse, Wire, held_by, inbound_of
+from gateway.downstream.decoding import coding_of, receive_body
 from gateway.downstream.errors import failure_body, refusal_body, sse_failure
 from gateway.downstream.headers import headers_down, retry_after
 from gateway.ports import Meter, NoBounds, NoMeter, Order, Places, Turns
@@ -58,6 +57,7 @@ class HTTPSettings:
     starts_early: bool = False
     start_latest_seconds: float = limits.START_LATEST_SECONDS
     trusted_hops: int = 0
+    body_bytes_max: int = limits.BODY_BYTES_MAX
 
 
 class HTTPDoor:
@@ -109,13 +109,14 @@ class HTTPDoor:
     async def _order(self, request_id: str) -> Order:
         """A request's turn. Its places are taken before its body is read, so that bodies are bounded by them, too."""
         key = await self._keys.admit(request.headers.get("authorization"))
-        _refuse_encoding(request.headers.get("content-encoding"))
+        encoding = coding_of(request.headers.get("content-encoding"))
         held = held_by(request)
         held.enter_context(self._places.connection(key.label, lasts=False))
         held.enter_context(self._places.turn(key.label))
         self._keys.count_request(key)
         raw = await request.get_data(True, False, False)
-        body = await self._aside.run(len(raw), partial(read_body, raw))
+        inbound = inbound_of(request)
+        body = await receive_body(raw, encoding, self._aside, inbound, self._settings.body_bytes_max)
         refuse_background(body)
         refuse_warm_up(body)
         streams = asks_for_stream(body)
@@ -162,11 +163,6 @@ def _refusal_headers(refusal: Refusal) -> dict[str, str]:
     """X2: only where nothing was sent and waiting helps, a client may simply send again."""
     seconds = refusal.public.retry_after_seconds
     return {} if seconds is None else {"retry-after": str(seconds), "x-should-retry": "true"}
-
-
-def _refuse_encoding(encoding: str | None) -> None:
-    if (encoding or "identity").strip().lower() != "identity":
-        raise Refusal("unsupported_content_encoding", f"content-encoding {encoding!r} is not supported here")
 
 
 class HTTPClient:

@@ -32,6 +32,7 @@ from gateway.core.messages import AttemptEnded, Batch, Head, Headers, Opened
 from gateway.core.request import TurnRequest
 from gateway.core.sse import BlockTooLarge, SSEParser
 from gateway.core.whole import is_cut_short, whole_event
+from gateway.encodings import Decoder, EncodingError, decoder_for
 from gateway.ports import Stamped, UpstreamCall
 from gateway.upstream.answers import (
     bad_response,
@@ -43,7 +44,6 @@ from gateway.upstream.answers import (
     too_large,
     why,
 )
-from gateway.upstream.encodings import Decoder, EncodingError, decoder_for
 
 logger = structlog.get_logger("gateway.upstream")
 

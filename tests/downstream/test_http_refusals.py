@@ -121,15 +121,6 @@ async def test_a_json_body_is_one_whatever_its_type_says(content_type: str) -> N
     assert w.calls[0].body == json.dumps(create()).encode()
 
 
-@pytest.mark.parametrize("encoding", ["gzip", "zstd", "deflate", "br", "gzip, zstd", "identity, gzip", "nonsense"])
-async def test_an_encoded_body_is_refused_by_its_encoding(encoding: str) -> None:
-    """X: 415."""
-    w = world(A.answer())
-    client = await post(w.app, create(), headers=(*AUTHORIZED, ("content-encoding", encoding)))
-
-    assert_refused(w, client, 415, "unsupported_content_encoding")
-
-
 @pytest.mark.parametrize("encoding", ["identity", "Identity", " identity "])
 async def test_an_encoding_that_is_none_is_none(encoding: str) -> None:
     """RFC 9110: in any case."""
