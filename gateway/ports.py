@@ -76,6 +76,10 @@ class Turns(Protocol):
         """One turn, from reservation to last frame. Raises Refusal if it may not begin: then nothing was written."""
         ...
 
+    async def ask(self, order: Order) -> Deliver | DeliverFailure:
+        """A question that is no turn: free, and on no record (H2, B9). Raises Refusal if it cannot be asked."""
+        ...
+
 
 class Places(Protocol):
     """How many may be here at once; `key` is a key's name. A place is held for as long as its context lasts."""

@@ -31,7 +31,10 @@ def whole_event(data: bytes) -> Event | None:
 
 
 def _is_response(body: Mapping[str, Any]) -> bool:
-    return isinstance(body.get("status"), str) or isinstance(body.get("output"), list)
+    """By its status, its output, or its name: a count of tokens has neither of the first two."""
+    if isinstance(body.get("status"), str) or isinstance(body.get("output"), list):
+        return True
+    return str(body.get("object")).startswith("response.") and not body.get("error")
 
 
 def is_cut_short(data: bytes) -> bool:

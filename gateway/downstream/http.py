@@ -1,4 +1,5 @@
 """The HTTP door: `POST /v1/responses`, answered in server-sent events, or in one body where `stream` is not true (H).
+Beside it `/compact`, a turn without streaming, and `/input_tokens`, a question that is no turn.
 
 Headers leave with the first event (`start = "late"`), so that an early failure is a real status; at the latest after
 `start_latest`, with a comment, since clients give up at 30 s. `start = "early"` sends both at once (H9). While output
@@ -8,7 +9,7 @@ is silent a comment leaves every 15 s, but never before the headers (H6). One bo
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -20,6 +21,7 @@ from gateway import limits
 from gateway.core.eligibility import StatePolicy
 from gateway.core.failures import Failure, Refusal, UpstreamAnswer
 from gateway.core.messages import Deliver, DeliverFailure, Door, Head, Headers
+from gateway.core.request import COMPACT, INPUT_TOKENS, RESPONSES, RequestBody
 from gateway.core.whole import bare_response
 from gateway.downstream.addresses import client_address
 from gateway.downstream.aside import Aside
@@ -84,13 +86,26 @@ class HTTPDoor:
     def open(self, app: QuartTrio) -> None:
         """Put the door into the app."""
         app.add_url_rule("/v1/responses", "create_response", self.create, methods=["POST"])
+        app.add_url_rule("/v1/responses/compact", "compact_response", self.compact, methods=["POST"])
+        app.add_url_rule("/v1/responses/input_tokens", "count_input_tokens", self.count, methods=["POST"])
         app.add_url_rule("/v1/responses", "upgrade_required", self.upgrade_required, methods=["GET"])
 
     async def create(self) -> Response:
         """One turn."""
+        return await self._serve(RESPONSES, self._run_turn)
+
+    async def compact(self) -> Response:
+        """A turn without streaming (B9)."""
+        return await self._serve(COMPACT, self._run_turn)
+
+    async def count(self) -> Response:
+        """A question that is no turn, and free (B9)."""
+        return await self._serve(INPUT_TOKENS, self._ask)
+
+    async def _serve(self, path: str, run_order: Callable[[Order, HTTPClient], Awaitable[None]]) -> Response:
         request_id = self._new_request_id()
         try:
-            order = await self._order(request_id)
+            order = await self._order(request_id, path)
         except Refusal as refusal:
             self._meter.refused(Door.HTTP, refusal.code)
             return refuse(refusal, request_id)
@@ -99,14 +114,30 @@ class HTTPDoor:
         async def run(wire: Wire) -> None:
             client = self._client(order, wire, read_at)
             try:
-                await self._turns.run_turn(order, client)
+                await run_order(order, client)
             except Refusal as refusal:
                 self._meter.refused(Door.HTTP, refusal.code)
                 await client.refuse(refusal)
 
         return TurnResponse(run)
 
-    async def _order(self, request_id: str) -> Order:
+    async def _run_turn(self, order: Order, client: HTTPClient) -> None:
+        await self._turns.run_turn(order, client)
+
+    async def _ask(self, order: Order, client: HTTPClient) -> None:
+        """A client that leaves withdraws its question (H7)."""
+        refused: Refusal | None = None
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(_until_left, client, nursery.cancel_scope)
+            try:
+                await client.write(await self._turns.ask(order))
+            except Refusal as refusal:
+                refused = refusal
+            nursery.cancel_scope.cancel()
+        if refused is not None:
+            raise refused
+
+    async def _order(self, request_id: str, path: str) -> Order:
         """A request's turn. Its places are taken before its body is read, so that bodies are bounded by them, too."""
         key = await self._keys.admit(request.headers.get("authorization"))
         encoding = coding_of(request.headers.get("content-encoding"))
@@ -117,10 +148,8 @@ class HTTPDoor:
         raw = await request.get_data(True, False, False)
         inbound = inbound_of(request)
         body = await receive_body(raw, encoding, self._aside, inbound, self._settings.body_bytes_max)
-        refuse_background(body)
-        refuse_warm_up(body)
-        streams = asks_for_stream(body)
-        asked = turn_request(body, request.headers.items(), self._settings.policy, streams=streams)
+        streams = path == RESPONSES and _streams(body)
+        asked = turn_request(body, request.headers.items(), self._settings.policy, streams=streams, path=path)
         key.require_model(asked.model)
         return Order(
             turn_id=request_id,
@@ -149,6 +178,17 @@ class HTTPDoor:
 
     def _start_at(self, read_at: float) -> float:
         return read_at if self._settings.starts_early else read_at + self._settings.start_latest_seconds
+
+
+async def _until_left(client: HTTPClient, scope: trio.CancelScope) -> None:
+    await client.wait_left()
+    scope.cancel()
+
+
+def _streams(body: RequestBody) -> bool:
+    refuse_background(body)
+    refuse_warm_up(body)
+    return asks_for_stream(body)
 
 
 def refuse(refusal: Refusal, request_id: str) -> Response:

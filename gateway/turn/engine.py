@@ -9,9 +9,10 @@ import structlog
 
 from gateway import limits
 from gateway.core.failures import Refusal
-from gateway.core.messages import DrainStarted
+from gateway.core.messages import Deliver, DeliverFailure, DrainStarted
 from gateway.core.rules import TurnRules
 from gateway.ports import Downstream, Model, Order, Route
+from gateway.turn.asking import ask
 from gateway.turn.books import BookKeeping, Books, open_books
 from gateway.turn.running import RunningTurn
 from gateway.turn.selection import Selection
@@ -69,6 +70,15 @@ class Engine:
         finally:
             self._running.discard(turn)
 
+    async def ask(self, order: Order) -> Deliver | DeliverFailure:
+        """A question that is no turn. Raises Refusal if it cannot be asked; a bug is one, too."""
+        try:
+            return await ask(self._selection, order)
+        except Refusal:
+            raise
+        except Exception:
+            raise self._bug(order) from None
+
     async def _admit(self, order: Order, client: Downstream) -> tuple[Model, Route, Books]:
         """Choose the first route and open the books. A bug here is a refusal, too: nothing was sent, nothing is left
         open."""
@@ -79,6 +89,9 @@ class Engine:
         except Refusal:
             raise
         except Exception:
-            logger.exception("internal_error", turn_id=order.turn_id)
-            raise Refusal("internal_error", "the gateway failed; the failure is logged") from None
+            raise self._bug(order) from None
         return model, first, books
+
+    def _bug(self, order: Order) -> Refusal:
+        logger.exception("internal_error", turn_id=order.turn_id)
+        return Refusal("internal_error", "the gateway failed; the failure is logged")
