@@ -19,7 +19,7 @@ from quart_trio import QuartTrio
 
 from gateway import limits
 from gateway.core.eligibility import StatePolicy
-from gateway.core.failures import Failure, Refusal, UpstreamAnswer
+from gateway.core.failures import PUBLIC_CODES, Failure, Refusal, UpstreamAnswer
 from gateway.core.messages import Deliver, DeliverFailure, Door, Head, Headers
 from gateway.core.request import COMPACT, INPUT_TOKENS, RESPONSES, RequestBody
 from gateway.core.whole import bare_response
@@ -277,11 +277,11 @@ class HTTPClient:
         answer = failure.answer
         body = failure_body(failure, self._request_id) if answer is None else answer.body
         content = JSON_CONTENT if answer is None else _content_type(answer)
-        passed = () if answer is None else (*headers_down(answer.headers), *retry_after(answer.headers))
+        passed = _own_retry_after(failure) if answer is None else _passed(answer)
         retry: Headers = () if failure.status == RATE_LIMITED else (("x-should-retry", "false"),)
         if failure.code == STORE_AWAY:
             refusal = Refusal(failure.code, failure.message)
-            body, retry = refusal_body(refusal, self._request_id), tuple(_refusal_headers(refusal).items())
+            body, retry = refusal_body(refusal, self._request_id), (("x-should-retry", "true"),)
         await self._write_whole(failure.status, (content, *self._own_headers(), *passed, *retry), body)
 
     async def _write_whole(self, status: int, headers: Headers, body: bytes) -> None:
@@ -297,6 +297,18 @@ class WholeClient(HTTPClient):
         passed = () if frames.head is None else headers_down(frames.head.headers)
         body = bare_response(frames.events[-1])
         await self._write_whole(200, (JSON_CONTENT, *WHOLE_BODY, *self._own_headers(), *passed), body)
+
+
+def _passed(answer: UpstreamAnswer) -> Headers:
+    """H5, F5."""
+    return (*headers_down(answer.headers), *retry_after(answer.headers))
+
+
+def _own_retry_after(failure: Failure) -> Headers:
+    """X2: as `retry_after` in the body says."""
+    public = PUBLIC_CODES.get(failure.code)
+    seconds = None if public is None else public.retry_after_seconds
+    return () if seconds is None else (("retry-after", str(seconds)),)
 
 
 def _content_type(answer: UpstreamAnswer) -> tuple[str, str]:
