@@ -21,8 +21,8 @@ ASKED = [("http", True), ("http", False), ("websocket", True)]
 each_way = pytest.mark.parametrize(("way", "stream"), ASKED, ids=["http", "http, whole", "websocket"])
 
 
-async def ask(w: World, way: str, stream: bool) -> Client:
-    return await (play(w, way, stream=stream) if way == "http" else play(w, way))
+async def ask(w: World, way: str, stream: bool, **fields: Any) -> Client:
+    return await (play(w, way, stream=stream, **fields) if way == "http" else play(w, way, **fields))
 
 
 # --- the gateway's own account (F2) -----------------------------------------------------------------------------------
@@ -203,3 +203,23 @@ async def test_case_49_store_goes_up_as_it_is_and_decides(stream: bool, store: A
     await play(w, "http", stream=stream, store=store)
     assert w.called == calls
     assert w.calls[0].fields.get("store", ...) == store
+
+
+# --- what only its origin can read (S5) -------------------------------------------------------------------------------
+
+
+@each_way
+async def test_case_47_encrypted_reasoning_goes_to_no_other_account(way: str, stream: bool) -> None:
+    """R10, S5: the other route gets no call, and the client the first one's failure."""
+    reasoning = [{"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "minted by a"}]
+    w = world(A.reply(Break()), B.answer())
+    client = await ask(w, way, stream, input=reasoning)
+    assert (client.failure, w.attempts) == ((502, "stream_read_error"), ["a stream_read_error (origin_bound)"])
+
+
+@each_way
+async def test_case_47_content_that_could_not_be_verified_is_the_requests_own_fault(way: str, stream: bool) -> None:
+    """R8: delivered unchanged, and nothing is paid."""
+    w = world(A.status(400, "invalid_encrypted_content"), B.answer())
+    client = await ask(w, way, stream)
+    assert (client.failure, w.called, w.money) == ((400, "invalid_encrypted_content"), ["a"], ["voided"])
