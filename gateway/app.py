@@ -77,6 +77,8 @@ class Parts:
     """What may be put in the place of the real thing: networks by route, stores, ids, the house's facts, threads."""
 
     transports: Mapping[str, Network] = field(default_factory=dict)
+    over_http: Mapping[str, httpx2.AsyncBaseTransport] = field(default_factory=dict)
+    """Of WebSocket routes: what goes to endpoints that a WebSocket does not have."""
     stores: Stores | None = None
     house: StandingHouse | None = None
     new_request_id: Callable[[], str] = new_request_id
@@ -101,7 +103,10 @@ class Gateway:
         self.inbound = InboundBytes(max(config.limits.inbound_bytes_max, config.limits.body_bytes_max))
         self.house = parts.house or StandingHouse()
         self.stores = parts.stores or open_stores(config)
-        self._upstreams = {name: _upstream(config, name, parts.transports.get(name)) for name in config.routes}
+        self._upstreams = {
+            name: _upstream(config, name, parts.transports.get(name), parts.over_http.get(name))
+            for name in config.routes
+        }
         self.engine = Engine(
             Selection(_models(config, self._upstreams), self.house),
             BookKeeping(
@@ -212,14 +217,23 @@ def _open_error_pages(app: QuartTrio, new_request_id: Callable[[], str], meter: 
 # --- from the configuration -------------------------------------------------------------------------------------
 
 
-def _upstream(config: Config, name: str, network: Network | None) -> RouteUpstream:
+def _upstream(
+    config: Config, name: str, network: Network | None, over_http_network: httpx2.AsyncBaseTransport | None
+) -> RouteUpstream:
     """The adapter for the route's transport (C5)."""
     route = config.routes[name]
     if route.transport == "websocket":
         if isinstance(network, httpx2.AsyncBaseTransport):
             raise TypeError(f"the network of {name!r} speaks HTTP, its route WebSocket")
-        return WebSocketUpstream(_websocket_route(config, route), network, name)
-    settings = SSESettings(
+        over_http = SSEUpstream(_sse_route(config, route), over_http_network)
+        return WebSocketUpstream(_websocket_route(config, route), network, name, over_http)
+    if network is not None and not isinstance(network, httpx2.AsyncBaseTransport):
+        raise TypeError(f"the network of {name!r} speaks WebSocket, its route HTTP")
+    return SSEUpstream(_sse_route(config, route), network)
+
+
+def _sse_route(config: Config, route: RouteConfig) -> SSESettings:
+    return SSESettings(
         base_url=route.base_url,
         credential=route.credential,
         headers=route.headers,
@@ -227,9 +241,6 @@ def _upstream(config: Config, name: str, network: Network | None) -> RouteUpstre
         event_bytes_max=config.limits.event_bytes_max,
         retryable_codes=route.retryable_codes,
     )
-    if network is not None and not isinstance(network, httpx2.AsyncBaseTransport):
-        raise TypeError(f"the network of {name!r} speaks WebSocket, its route HTTP")
-    return SSEUpstream(settings, network)
 
 
 def _websocket_route(config: Config, route: RouteConfig) -> WebSocketRoute:
@@ -251,7 +262,9 @@ def _models(config: Config, upstreams: Mapping[str, RouteUpstream]) -> dict[str,
         name: Route(
             name=name,
             upstream=upstreams[name],
-            terms=AttemptStarted(route.first_event_seconds, route.idle_seconds, route.retryable_codes),
+            terms=AttemptStarted(
+                route.first_event_seconds, route.idle_seconds, route.retryable_codes, route.response_seconds
+            ),
             price=route.price,
             upstream_model=route.upstream_model,
             request_bytes_max=route.request_bytes_max,
@@ -290,7 +303,13 @@ def _state_policy(config: Config) -> StatePolicy:
 
 def _http_settings(config: Config) -> HTTPSettings:
     server = config.server
-    return HTTPSettings(_state_policy(config), server.start == "early", server.start_latest, server.trusted_hops)
+    return HTTPSettings(
+        policy=_state_policy(config),
+        starts_early=server.start == "early",
+        start_latest_seconds=server.start_latest,
+        trusted_hops=server.trusted_hops,
+        body_bytes_max=config.limits.body_bytes_max,
+    )
 
 
 def _websocket_settings(config: Config) -> WebSocketSettings:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 from gateway import limits
-from gateway.core.eligibility import StatePolicy, eligibility, makes_store_explicit
+from gateway.core.eligibility import STORED, StatePolicy, eligibility, makes_store_explicit
 from gateway.core.failures import Refusal
-from gateway.core.request import MalformedBody, RequestBody, TurnRequest
+from gateway.core.request import RESPONSES, MalformedBody, RequestBody, TurnRequest
 from gateway.core.values import holds_more_values
 from gateway.downstream.headers import headers_up
 
@@ -28,17 +29,30 @@ def read_body(raw: bytes) -> RequestBody:
     return body
 
 
-def turn_request(body: RequestBody, headers: Iterable[tuple[str, str]], policy: StatePolicy) -> TurnRequest:
-    """What the engine is asked. Raises Refusal `invalid_request` or `unsupported_parameter`."""
+def turn_request(
+    body: RequestBody,
+    headers: Iterable[tuple[str, str]],
+    policy: StatePolicy,
+    *,
+    streams: bool = True,
+    path: str = RESPONSES,
+) -> TurnRequest:
+    """What the engine is asked. Only a response is stored: a compaction and a count know no `store`. Raises Refusal
+    `invalid_request` or `unsupported_parameter`."""
+    can_be_stored = path == RESPONSES
     known = {name.lower(): value for name, value in headers}
     return TurnRequest(
         body=body,
         model=_model(body),
-        stateful_reasons=eligibility(body, known, policy),
-        splices_store=makes_store_explicit(body, policy),
+        stateful_reasons=tuple(
+            reason for reason in eligibility(body, known, policy) if can_be_stored or reason != STORED
+        ),
+        splices_store=can_be_stored and makes_store_explicit(body, policy),
         headers=headers_up(known.items()),
         client_refused_replay=known.get(REPLAY_HEADER, "").strip().lower() == "never",
         client_retry_count=known.get(RETRY_COUNT_HEADER),
+        streams=streams,
+        path=path,
     )
 
 
@@ -47,6 +61,14 @@ def _model(body: RequestBody) -> str:
     if not isinstance(model, str) or not model:
         raise Refusal("invalid_request", "'model' must name a model", param="model")
     return model
+
+
+def asks_for_stream(body: RequestBody) -> bool:
+    """H1: absent is false, as the API has it. Raises Refusal `invalid_request`."""
+    stream: Any = body.get("stream")
+    if stream is not None and not isinstance(stream, bool):
+        raise Refusal("invalid_request", "'stream' must be true or false", param="stream")
+    return stream is True
 
 
 def refuse_warm_up(body: RequestBody) -> None:

@@ -1,16 +1,17 @@
-"""The HTTP door: `POST /v1/responses` with `stream: true`, answered in server-sent events (H).
+"""The HTTP door: `POST /v1/responses`, answered in server-sent events, or in one body where `stream` is not true (H).
+Beside it `/compact`, a turn without streaming, and `/input_tokens`, a question that is no turn.
 
 Headers leave with the first event (`start = "late"`), so that an early failure is a real status; at the latest after
 `start_latest`, with a comment, since clients give up at 30 s. `start = "early"` sends both at once (H9). While output
-is silent a comment leaves every 15 s, but never before the headers (H6).
+is silent a comment leaves every 15 s, but never before the headers (H6). One body leaves with its headers, whole (H1).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from functools import partial
-from typing import Any, Final
+from typing import Final
 
 import trio
 from quart import Response, request
@@ -18,14 +19,21 @@ from quart_trio import QuartTrio
 
 from gateway import limits
 from gateway.core.eligibility import StatePolicy
-from gateway.core.failures import Failure, Refusal, UpstreamAnswer
+from gateway.core.failures import PUBLIC_CODES, Failure, Refusal, UpstreamAnswer
 from gateway.core.messages import Deliver, DeliverFailure, Door, Head, Headers
-from gateway.core.request import RequestBody
+from gateway.core.request import COMPACT, INPUT_TOKENS, RESPONSES, RequestBody
+from gateway.core.whole import bare_response
 from gateway.downstream.addresses import client_address
 from gateway.downstream.aside import Aside
 from gateway.downstream.auth import Keys
-from gateway.downstream.bodies import read_body, refuse_background, refuse_warm_up, turn_request
-from gateway.downstream.connections import TurnResponse, Wire, held_by
+from gateway.downstream.bodies import (
+    asks_for_stream,
+    refuse_background,
+    refuse_warm_up,
+    turn_request,
+)
+from gateway.downstream.connections import TurnResponse, Wire, held_by, inbound_of
+from gateway.downstream.decoding import coding_of, receive_body
 from gateway.downstream.errors import failure_body, refusal_body, sse_failure
 from gateway.downstream.headers import headers_down, retry_after
 from gateway.ports import Meter, NoBounds, NoMeter, Order, Places, Turns
@@ -36,6 +44,7 @@ EVENT_STREAM: Final[Headers] = (
     ("cache-control", "no-store"),
     ("x-accel-buffering", "no"),
 )
+WHOLE_BODY: Final[Headers] = (("cache-control", "no-store"),)
 JSON_CONTENT: Final = ("content-type", "application/json")
 RATE_LIMITED: Final = 429
 STORE_AWAY: Final = "ledger_unavailable"
@@ -50,6 +59,7 @@ class HTTPSettings:
     starts_early: bool = False
     start_latest_seconds: float = limits.START_LATEST_SECONDS
     trusted_hops: int = 0
+    body_bytes_max: int = limits.BODY_BYTES_MAX
 
 
 class HTTPDoor:
@@ -76,40 +86,70 @@ class HTTPDoor:
     def open(self, app: QuartTrio) -> None:
         """Put the door into the app."""
         app.add_url_rule("/v1/responses", "create_response", self.create, methods=["POST"])
+        app.add_url_rule("/v1/responses/compact", "compact_response", self.compact, methods=["POST"])
+        app.add_url_rule("/v1/responses/input_tokens", "count_input_tokens", self.count, methods=["POST"])
         app.add_url_rule("/v1/responses", "upgrade_required", self.upgrade_required, methods=["GET"])
 
     async def create(self) -> Response:
         """One turn."""
+        return await self._serve(RESPONSES, self._run_turn)
+
+    async def compact(self) -> Response:
+        """A turn without streaming (B9)."""
+        return await self._serve(COMPACT, self._run_turn)
+
+    async def count(self) -> Response:
+        """A question that is no turn, and free (B9)."""
+        return await self._serve(INPUT_TOKENS, self._ask)
+
+    async def _serve(self, path: str, run_order: Callable[[Order, HTTPClient], Awaitable[None]]) -> Response:
         request_id = self._new_request_id()
         try:
-            order = await self._order(request_id)
+            order = await self._order(request_id, path)
         except Refusal as refusal:
             self._meter.refused(Door.HTTP, refusal.code)
             return refuse(refusal, request_id)
         read_at = trio.current_time()
 
         async def run(wire: Wire) -> None:
-            client = HTTPClient(wire, request_id, self._start_at(read_at))
+            client = self._client(order, wire, read_at)
             try:
-                await self._turns.run_turn(order, client)
+                await run_order(order, client)
             except Refusal as refusal:
                 self._meter.refused(Door.HTTP, refusal.code)
                 await client.refuse(refusal)
 
         return TurnResponse(run)
 
-    async def _order(self, request_id: str) -> Order:
+    async def _run_turn(self, order: Order, client: HTTPClient) -> None:
+        await self._turns.run_turn(order, client)
+
+    async def _ask(self, order: Order, client: HTTPClient) -> None:
+        """A client that leaves withdraws its question (H7)."""
+        refused: Refusal | None = None
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(_until_left, client, nursery.cancel_scope)
+            try:
+                await client.write(await self._turns.ask(order))
+            except Refusal as refusal:
+                refused = refusal
+            nursery.cancel_scope.cancel()
+        if refused is not None:
+            raise refused
+
+    async def _order(self, request_id: str, path: str) -> Order:
         """A request's turn. Its places are taken before its body is read, so that bodies are bounded by them, too."""
         key = await self._keys.admit(request.headers.get("authorization"))
-        _refuse_encoding(request.headers.get("content-encoding"))
+        encoding = coding_of(request.headers.get("content-encoding"))
         held = held_by(request)
         held.enter_context(self._places.connection(key.label, lasts=False))
         held.enter_context(self._places.turn(key.label))
         self._keys.count_request(key)
         raw = await request.get_data(True, False, False)
-        body = await self._aside.run(len(raw), partial(read_body, raw))
-        _require_stream(body)
-        asked = turn_request(body, request.headers.items(), self._settings.policy)
+        inbound = inbound_of(request)
+        body = await receive_body(raw, encoding, self._aside, inbound, self._settings.body_bytes_max)
+        streams = path == RESPONSES and _streams(body)
+        asked = turn_request(body, request.headers.items(), self._settings.policy, streams=streams, path=path)
         key.require_model(asked.model)
         return Order(
             turn_id=request_id,
@@ -131,8 +171,24 @@ class HTTPDoor:
         response.headers["sec-websocket-version"] = "13"
         return response
 
+    def _client(self, order: Order, wire: Wire, read_at: float) -> HTTPClient:
+        if not order.request.streams:
+            return WholeClient(wire, order.turn_id, math.inf)
+        return HTTPClient(wire, order.turn_id, self._start_at(read_at))
+
     def _start_at(self, read_at: float) -> float:
         return read_at if self._settings.starts_early else read_at + self._settings.start_latest_seconds
+
+
+async def _until_left(client: HTTPClient, scope: trio.CancelScope) -> None:
+    await client.wait_left()
+    scope.cancel()
+
+
+def _streams(body: RequestBody) -> bool:
+    refuse_background(body)
+    refuse_warm_up(body)
+    return asks_for_stream(body)
 
 
 def refuse(refusal: Refusal, request_id: str) -> Response:
@@ -147,21 +203,6 @@ def _refusal_headers(refusal: Refusal) -> dict[str, str]:
     """X2: only where nothing was sent and waiting helps, a client may simply send again."""
     seconds = refusal.public.retry_after_seconds
     return {} if seconds is None else {"retry-after": str(seconds), "x-should-retry": "true"}
-
-
-def _refuse_encoding(encoding: str | None) -> None:
-    if (encoding or "identity").strip().lower() != "identity":
-        raise Refusal("unsupported_content_encoding", f"content-encoding {encoding!r} is not supported here")
-
-
-def _require_stream(body: RequestBody) -> None:
-    refuse_background(body)
-    refuse_warm_up(body)
-    stream: Any = body.get("stream")
-    if stream is not None and not isinstance(stream, bool):
-        raise Refusal("invalid_request", "'stream' must be true or false", param="stream")
-    if stream is not True:
-        raise Refusal("unsupported_parameter", "only 'stream': true is supported here", param="stream")
 
 
 class HTTPClient:
@@ -236,17 +277,38 @@ class HTTPClient:
         answer = failure.answer
         body = failure_body(failure, self._request_id) if answer is None else answer.body
         content = JSON_CONTENT if answer is None else _content_type(answer)
-        passed = () if answer is None else (*headers_down(answer.headers), *retry_after(answer.headers))
+        passed = _own_retry_after(failure) if answer is None else _passed(answer)
         retry: Headers = () if failure.status == RATE_LIMITED else (("x-should-retry", "false"),)
         if failure.code == STORE_AWAY:
             refusal = Refusal(failure.code, failure.message)
-            body, retry = refusal_body(refusal, self._request_id), tuple(_refusal_headers(refusal).items())
+            body, retry = refusal_body(refusal, self._request_id), (("x-should-retry", "true"),)
         await self._write_whole(failure.status, (content, *self._own_headers(), *passed, *retry), body)
 
     async def _write_whole(self, status: int, headers: Headers, body: bytes) -> None:
         self._has_started = self._has_ended = True
         await self._wire.start(status, (*headers, ("content-length", str(len(body)))))
         await self._wire.end(body)
+
+
+class WholeClient(HTTPClient):
+    """A client that asked for no stream: it gets one body, the response of the terminal event (H1)."""
+
+    async def _write_events(self, frames: Deliver) -> None:
+        passed = () if frames.head is None else headers_down(frames.head.headers)
+        body = bare_response(frames.events[-1])
+        await self._write_whole(200, (JSON_CONTENT, *WHOLE_BODY, *self._own_headers(), *passed), body)
+
+
+def _passed(answer: UpstreamAnswer) -> Headers:
+    """H5, F5."""
+    return (*headers_down(answer.headers), *retry_after(answer.headers))
+
+
+def _own_retry_after(failure: Failure) -> Headers:
+    """X2: as `retry_after` in the body says."""
+    public = PUBLIC_CODES.get(failure.code)
+    seconds = None if public is None else public.retry_after_seconds
+    return () if seconds is None else (("retry-after", str(seconds)),)
 
 
 def _content_type(answer: UpstreamAnswer) -> tuple[str, str]:

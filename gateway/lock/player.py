@@ -10,7 +10,9 @@ beside them the client's acts and the house's drain happen at their times.
 
 from __future__ import annotations
 
+import gzip
 import json
+import zlib
 from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
@@ -19,6 +21,7 @@ import trio
 from structlog.testing import capture_logs
 
 from gateway.core.messages import Headers
+from gateway.encodings import zstd
 from gateway.lock.driver import Client, connect
 from gateway.lock.scenario import DOORS, ClientAct, DoorName, Scenario, ScenarioError
 from gateway.lock.stores import seconds, words_of_records
@@ -103,8 +106,12 @@ class Stage:
 
     async def post_request(self, body: bytes, task_status: trio.TaskStatus[Client] = trio.TASK_STATUS_IGNORED) -> None:
         """One connection, to its end; reports its client."""
-        method = self._scenario.method
-        async with connect(self._world.gateway.app, "http", method=method, headers=self._headers, body=body) as client:
+        scenario, headers = self._scenario, self._headers
+        if scenario.encoding is not None:
+            body, headers = COMPRESSIONS[scenario.encoding](body), (*headers, ("content-encoding", scenario.encoding))
+        async with connect(
+            self._world.gateway.app, "http", scenario.path, method=scenario.method, headers=headers, body=body
+        ) as client:
             self.clients.append(client)
             task_status.started(client)
 
@@ -150,6 +157,13 @@ class Stage:
                 nursery.start_soon(self.post_request, self._written({"stream": True})[0])
             else:
                 ACTS[act.does](self.clients[-1], act)
+
+
+COMPRESSIONS: Final[dict[str, Callable[[bytes], bytes]]] = {
+    "gzip": gzip.compress,
+    "deflate": zlib.compress,
+    "zstd": zstd.compress,
+}
 
 
 def _has_last_words(turns: int) -> Callable[[Client], bool]:

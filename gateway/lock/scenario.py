@@ -192,6 +192,10 @@ class Scenario(Section):
     nulls: tuple[str, ...] = Field(default=(), strict=False, description="members of the request that are null")
     body: str | None = Field(default=None, description="the body or frame as it is, in the place of a request")
     method: Literal["POST", "GET"] = "POST"
+    path: Literal["/v1/responses", "/v1/responses/compact", "/v1/responses/input_tokens"] = "/v1/responses"
+    encoding: Literal["gzip", "deflate", "zstd"] | None = Field(
+        default=None, description="on HTTP: how the body is compressed, and what its header says"
+    )
     headers: Headers = Field(default={})
     key: Annotated[str, AfterValidator(_as_key)] = "demo-key"
     subprotocols: tuple[str, ...] = Field(default=(), strict=False, description="on a WebSocket: what it offers")

@@ -18,6 +18,7 @@ import trio
 
 from gateway.app import Gateway, Network, Parts
 from gateway.config import Config, ConfigError, Problem, parse
+from gateway.downstream.aside import at_once
 from gateway.lock.notation import Speaker
 from gateway.lock.scenario import MODEL, Scenario, ScenarioError, UpstreamReply
 from gateway.lock.stores import Stores
@@ -63,6 +64,7 @@ def make_world(scenario: Scenario, file: str, change: Change | None = None) -> W
         house=house,
         new_request_id=_numbered(),
         wall_clock=lambda: NEW_YEAR + trio.current_time(),
+        run_aside=at_once,
     )
     return World(Gateway(config, stores.put_into(parts)), scripts, stores)
 

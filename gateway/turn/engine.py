@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import structlog
 
 from gateway import limits
 from gateway.core.failures import Refusal
-from gateway.core.messages import DrainStarted
+from gateway.core.messages import Deliver, DeliverFailure, DrainStarted
 from gateway.core.rules import TurnRules
 from gateway.ports import Downstream, Model, Order, Route
+from gateway.turn.asking import ask
 from gateway.turn.books import BookKeeping, Books, open_books
 from gateway.turn.running import RunningTurn
 from gateway.turn.selection import Selection
@@ -52,7 +54,13 @@ class Engine:
     async def run_turn(self, order: Order, client: Downstream) -> None:
         """One turn, from reservation to last frame. Raises Refusal if it may not begin: then nothing was written."""
         model, first, books = await self._admit(order, client)
-        rules = replace(self._rules, connection_limit_at=order.connection_limit_at, cut_at=order.cut_at)
+        rules = replace(
+            self._rules,
+            connection_limit_at=order.connection_limit_at,
+            cut_at=order.cut_at,
+            is_whole=not order.request.streams,
+            hold_seconds=self._rules.hold_seconds if order.request.streams else math.inf,
+        )
         turn = RunningTurn(order, client, model, books, self._selection, rules, self._write_seconds)
         if self._drain_ends_at is not None:
             turn.signal(DrainStarted(self._drain_ends_at))
@@ -61,6 +69,15 @@ class Engine:
             await turn.run(first)
         finally:
             self._running.discard(turn)
+
+    async def ask(self, order: Order) -> Deliver | DeliverFailure:
+        """A question that is no turn. Raises Refusal if it cannot be asked; a bug is one, too."""
+        try:
+            return await ask(self._selection, order)
+        except Refusal:
+            raise
+        except Exception:
+            raise self._bug(order) from None
 
     async def _admit(self, order: Order, client: Downstream) -> tuple[Model, Route, Books]:
         """Choose the first route and open the books. A bug here is a refusal, too: nothing was sent, nothing is left
@@ -72,6 +89,9 @@ class Engine:
         except Refusal:
             raise
         except Exception:
-            logger.exception("internal_error", turn_id=order.turn_id)
-            raise Refusal("internal_error", "the gateway failed; the failure is logged") from None
+            raise self._bug(order) from None
         return model, first, books
+
+    def _bug(self, order: Order) -> Refusal:
+        logger.exception("internal_error", turn_id=order.turn_id)
+        return Refusal("internal_error", "the gateway failed; the failure is logged")

@@ -21,7 +21,7 @@ import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Protocol
 from urllib.parse import urlsplit
 
 import httpx2
@@ -32,9 +32,9 @@ from gateway import limits
 from gateway.core.events import Event, EventClass, read_event, response_id
 from gateway.core.failures import RETRYABLE_CODES, Failure
 from gateway.core.messages import AttemptEnded, Batch, Head, Headers, Opened
-from gateway.core.request import TurnRequest
+from gateway.core.request import RESPONSES, TurnRequest
 from gateway.core.sse import sse_block
-from gateway.ports import Stamped, UpstreamCall
+from gateway.ports import Stamped, Upstream, UpstreamCall
 from gateway.upstream.answers import headers_for, never_sent
 from gateway.upstream.line import Connect, Line, LineSettings
 from gateway.upstream.pool import Pool
@@ -60,14 +60,30 @@ class WebSocketSettings:
     idle_sockets_max: int = limits.UPSTREAM_IDLE_SOCKETS_MAX
 
 
-class WebSocketUpstream:
-    """One route's upstream. `connect` replaces the network (a scripted upstream in tests)."""
+class OverHTTP(Upstream, Protocol):
+    """The way to the endpoints that a WebSocket does not have."""
 
-    def __init__(self, settings: WebSocketSettings, connect: Connect | None = None, name: str = "upstream") -> None:
+    async def aclose(self) -> None:
+        """Close the pooled connections."""
+        ...
+
+
+class WebSocketUpstream:
+    """One route's upstream. `connect` replaces the network (a scripted upstream in tests); `over_http` is the way to
+    endpoints that a WebSocket does not have (H2)."""
+
+    def __init__(
+        self,
+        settings: WebSocketSettings,
+        connect: Connect | None = None,
+        name: str = "upstream",
+        over_http: OverHTTP | None = None,
+    ) -> None:
         self._settings = settings
         self._connect = connect or Network(settings.base_url)
         self._line_settings = _line_settings(settings, name)
         self._pool = Pool(settings.idle_sockets_max)
+        self._over_http = over_http
 
     def __repr__(self) -> str:
         return f"<WebSocketUpstream {self._line_settings.name}, {self._pool}>"
@@ -82,15 +98,23 @@ class WebSocketUpstream:
         self._pool.drain()
 
     async def aclose(self) -> None:
-        """Close the idle sockets."""
+        """Close the idle sockets, and the connections beside them."""
         await self._pool.aclose()
+        if self._over_http is not None:
+            await self._over_http.aclose()
 
     def body_of(self, request: TurnRequest, upstream_model: str | None) -> bytes:
         """H3 (ports.Upstream)."""
+        if self._over_http is not None and request.path != RESPONSES:
+            return self._over_http.body_of(request, upstream_model)
         return request.body_for_websocket(upstream_model)
 
     async def attempt(self, call: UpstreamCall, inputs: Inputs) -> None:
-        """Run one attempt (ports.Upstream)."""
+        """Run one attempt (ports.Upstream). A WebSocket has no endpoint but the one: what is for another goes over
+        HTTP."""
+        if self._over_http is not None and call.path != RESPONSES:
+            await self._over_http.attempt(call, inputs)
+            return
         try:
             failure = await self._converse(call, inputs)
             if failure is not None:

@@ -121,3 +121,62 @@ def test_an_sdk_that_retries_by_itself_is_told_not_to(stage: Stage) -> None:
         client.responses.create(model="broken-before-output", input="hello", stream=True)
     after = stage.calls("broken-before-output")
     assert (after[0] - before[0], after[1] - before[1]) == (1, 1)
+
+
+# --- one body (H1) ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("model", ["plain", "replayed", "broken-then-replayed"])
+def test_a_program_that_does_not_stream_gets_its_response(client: OpenAI, model: str) -> None:
+    """H1: the SDK's default."""
+    response = client.responses.create(model=model, input="hello")
+    assert (response.id, response.status, response.output_text) == ("resp_answer", "completed", TEXT)
+
+
+def test_a_response_that_failed_is_a_response(client: OpenAI) -> None:
+    """H1, R8a: with its error."""
+    response = client.responses.create(model="failed-before-output", input="hello")
+    assert response.error is not None
+    assert (response.status, response.error.code) == ("failed", CODE)
+
+
+@pytest.mark.parametrize("model", ["broken-before-output"])
+def test_a_broken_response_is_an_error_that_the_sdk_does_not_repeat(stage: Stage, model: str) -> None:
+    """X2: `x-should-retry: false`, though the SDK would repeat a 502 by itself."""
+    before = stage.calls(model)
+    with (
+        OpenAI(base_url=stage.base_url, api_key=KEY, max_retries=2) as client,
+        pytest.raises(openai.InternalServerError) as caught,
+    ):
+        client.responses.create(model=model, input="hello")
+    after = stage.calls(model)
+    assert (caught.value.status_code, caught.value.code) == (502, "stream_read_error")
+    assert (after[0] - before[0], after[1] - before[1]) == (1, 1)
+
+
+@pytest.mark.parametrize("stream", [True, False])
+@pytest.mark.parametrize(
+    ("key", "model", "error", "status", "code"),
+    [
+        ("another", "plain", openai.AuthenticationError, 401, "invalid_api_key"),
+        (KEY, "no-such-model", openai.NotFoundError, 404, "model_not_found"),
+        (KEY, "", openai.BadRequestError, 400, "invalid_request"),
+    ],
+)
+def test_a_refusal_is_the_sdks_own_error(
+    stage: Stage, stream: bool, key: str, model: str, error: type[openai.APIStatusError], status: int, code: str
+) -> None:
+    """X2, §9: with code, type, param and the request's id."""
+    with (
+        OpenAI(base_url=stage.base_url, api_key=key, max_retries=0) as client,
+        pytest.raises(error) as caught,
+    ):
+        client.responses.create(model=model, input="hello", stream=stream)
+    body = caught.value.body
+    assert isinstance(body, dict)
+    assert (caught.value.status_code, caught.value.code) == (status, code)
+    assert caught.value.request_id == body["request_id"]
+    assert (body["retryable"], set(body)) == (
+        False,
+        {"message", "type", "code", "param", "retryable", "request_id"},
+    )

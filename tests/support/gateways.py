@@ -282,6 +282,7 @@ def world(
     house = house or StandingHouse()
     parts = Parts(
         transports={**networks, **(transports or {})},
+        over_http={name: ScriptedTransport(script) for name, script in scripts.items()},
         stores=Stores(money, records, keys=keys or MemoryKeys()),
         house=house,
         new_request_id=_numbered(),

@@ -9,6 +9,7 @@ reading.py    how bytes are read, which route is asked, what the house says of i
 requests.py   which requests are stateless, what goes upstream
 doors.py      headers, splices, close codes, limits of the doors
 transports.py closes of upstreams, sizes that a route carries, what is asked beside the body
+whole.py      what comes or goes in one body, compressed bodies
 
 Every one must break a scenario. Those that cannot yet are in `unreached.toml`, each with its reason.
 """
@@ -19,7 +20,7 @@ import tomllib
 from collections.abc import Mapping
 from importlib import resources
 
-from gateway.lock.mutants import decision, doors, events, failures, money, reading, requests, timing, transports
+from gateway.lock.mutants import decision, doors, events, failures, money, reading, requests, timing, transports, whole
 from gateway.lock.mutants.flips import Mutant
 
 __all__ = ["Mutant", "all_mutants", "unreached"]
@@ -27,7 +28,7 @@ __all__ = ["Mutant", "all_mutants", "unreached"]
 
 def all_mutants() -> dict[str, Mutant]:
     """Every mutant by its name. ValueError if two have one name."""
-    groups = (decision, events, failures, timing, money, requests, reading, doors, transports)
+    groups = (decision, events, failures, timing, money, requests, reading, doors, transports, whole)
     made = [mutant for group in groups for mutant in group.mutants()]
     by_name = {mutant.name: mutant for mutant in made}
     if len(by_name) != len(made):

@@ -49,6 +49,7 @@ def _durations() -> Iterator[Mutant]:
         ("first event", "T2", "first_event_seconds", 1.0),
         ("idle", "T4", "idle_seconds", 1.0),
         ("connect", "T3", "connect_seconds", 1.5),
+        ("whole response", "H1", "response_seconds", 1.0),
     ):
         yield from _configured_pair(rule, name, partial(_routes, field), longer, 0.002)
     for name, rule, field in (

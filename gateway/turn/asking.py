@@ -1,0 +1,64 @@
+"""A question that is no turn: it costs nothing, is on no record, and is asked of a route as a turn would be (H2, B9).
+
+What was never sent is asked of one other route; whatever else comes of it is the answer.
+"""
+
+from __future__ import annotations
+
+import structlog
+import trio
+
+from gateway.core.failures import Failure, FailureKind
+from gateway.core.messages import AttemptEnded, Batch, Deliver, DeliverFailure, Opened
+from gateway.core.rules import EXPIRED, Clock
+from gateway.ports import Order, Route, Stamped, UpstreamCall
+from gateway.turn.selection import Selection
+
+logger = structlog.get_logger("gateway.turn")
+
+
+async def ask(selection: Selection, order: Order) -> Deliver | DeliverFailure:
+    """The answer, whole. Raises Refusal if no route may be asked."""
+    model = selection.model(order.request.model)
+    route = selection.first(model, order.request)
+    answer = await _ask(route, order)
+    if isinstance(answer, DeliverFailure) and answer.failure.kind is FailureKind.NEVER_SENT:
+        other = selection.next(model, (route.name,), order.request)
+        answer = answer if other is None else await _ask(other, order)
+    return answer
+
+
+async def _ask(route: Route, order: Order) -> Deliver | DeliverFailure:
+    """One exchange. It has as long as a turn's first event would have (T2)."""
+    request = order.request
+    call = UpstreamCall(order.turn_id, route.body(request), request.headers, streams=False, path=request.path)
+    sending, receiving = trio.open_memory_channel[Stamped](0)
+    answer: Deliver | DeliverFailure = _failed(EXPIRED[Clock.T2])
+    with trio.move_on_after(route.terms.first_event_seconds):
+        async with trio.open_nursery() as nursery, receiving:
+            nursery.start_soon(_attempt, route, call, sending)
+            answer = await _read(receiving)
+    outcome = answer.failure.code if isinstance(answer, DeliverFailure) else "completed"
+    logger.info("asked", turn_id=order.turn_id, path=request.path, route=route.name, outcome=outcome)
+    return answer
+
+
+async def _attempt(route: Route, call: UpstreamCall, sending: trio.MemorySendChannel[Stamped]) -> None:
+    async with sending:
+        await route.upstream.attempt(call, sending)
+
+
+async def _read(receiving: trio.MemoryReceiveChannel[Stamped]) -> Deliver | DeliverFailure:
+    head = None
+    async for arrived, _at in receiving:
+        if isinstance(arrived, Opened):
+            head = arrived.head
+        elif isinstance(arrived, Batch):
+            return Deliver(arrived.events, head)
+        elif isinstance(arrived, AttemptEnded):
+            return _failed(arrived.failure)
+    raise AssertionError("an upstream ended an attempt without a word")
+
+
+def _failed(failure: Failure) -> DeliverFailure:
+    return DeliverFailure(failure, None)

@@ -1,0 +1,170 @@
+"""`/v1/responses/compact` is a turn without streaming, `/v1/responses/input_tokens` a free question (H2, B9)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import MutableMapping
+from typing import Any
+
+import pytest
+import trio
+
+from gateway.lock.driver import AUTHORIZED, Client, connect
+from gateway.lock.virtual import virtual_run
+from gateway.upstream.scripted import JSON_BODY, Break, Reply, Silence, Step
+from gateway.upstream.scripts import usage_object
+from support.gateways import MODEL, World, assert_all_is_well, cost, world
+from support.voices import A, B, Voice
+
+pytestmark = [pytest.mark.trio(run=virtual_run), pytest.mark.usefixtures("each_transport")]
+
+COMPACT, COUNT = "/v1/responses/compact", "/v1/responses/input_tokens"
+BODY = {"model": MODEL, "input": "hi"}
+
+
+def compaction(voice: Voice) -> bytes:
+    output = [{"type": "compaction", "id": f"cmp_{voice.mark}", "encrypted_content": "zzz"}]
+    found = {"id": f"resp_{voice.mark}", "object": "response.compaction", "output": output}
+    return json.dumps({**found, "usage": usage_object(9, 2)}, indent=1).encode()
+
+
+def counted(tokens: int) -> bytes:
+    return json.dumps({"object": "response.input_tokens", "input_tokens": tokens}).encode()
+
+
+def body(*steps: Step, **options: Any) -> Reply:
+    return Reply(steps, headers=JSON_BODY, **options)
+
+
+async def post(w: World, path: str, request: dict[str, Any] = BODY, headers: Any = ()) -> Client:
+    sent = json.dumps(request).encode()
+    async with connect(w.app, "http", path, headers=(*AUTHORIZED, *headers), body=sent) as client:
+        pass
+    if path == COMPACT:
+        assert_all_is_well(w, client)
+    assert (client.crash, [call for call in w.calls if call.closed_at is None]) == (None, [])
+    return client
+
+
+# --- compact --------------------------------------------------------------------------------------------------------
+
+
+async def test_a_compaction_is_a_turn_that_costs_what_it_used() -> None:
+    """B9: over HTTP whatever the route's transport, to its own endpoint, in the client's own bytes."""
+    w = world(body(compaction(A)))
+    client = await post(w, COMPACT)
+
+    assert (client.status, client.body) == (200, compaction(A))
+    assert (w.calls[0].path, w.calls[0].fields) == ("/v1/responses/compact", BODY)
+    assert (w.attempts, w.money) == (["a completed"], [f"settled {cost(9, 2)}"])
+
+
+@pytest.mark.parametrize("first", [body(Break()), A.status(503, "server_is_overloaded"), Reply(refuses=True)])
+async def test_a_compaction_is_replayed_as_any_turn(first: Reply) -> None:
+    """R15, S1: there is no `store`, so nothing is stored."""
+    w = world(first, body(compaction(B)))
+    client = await post(w, COMPACT)
+    assert client.body == compaction(B)
+    assert w.attempts[0].endswith("(replay)")
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        ({"previous_response_id": "resp_1"}, "continuation"),
+        ({"input": [{"type": "compaction", "encrypted_content": "z"}]}, "origin_bound"),
+    ],
+)
+async def test_a_compaction_of_what_an_origin_holds_is_not(fields: dict[str, Any], reason: str) -> None:
+    """R10, S2, S5."""
+    w = world(body(Break()), body(compaction(B)))
+    client = await post(w, COMPACT, {**BODY, **fields})
+    assert client.failure == (502, "stream_read_error")
+    assert w.attempts == [f"a stream_read_error ({reason})"]
+
+
+async def test_store_is_made_explicit_in_no_compaction() -> None:
+    """S1: the endpoint does not know it."""
+    w = world(body(compaction(A)), server='absent_store = "false"')
+    await post(w, COMPACT)
+    assert w.calls[0].fields == BODY
+
+
+# --- input_tokens ---------------------------------------------------------------------------------------------------
+
+
+async def test_a_count_is_free_and_on_no_record(logged: list[MutableMapping[str, Any]]) -> None:
+    """B9."""
+    w = world(body(counted(11)), balance="0", route='model = "upstreams-own"')
+    client = await post(w, COUNT)
+
+    assert (client.status, client.body) == (200, counted(11))
+    assert (w.calls[0].path, w.calls[0].fields["model"]) == ("/v1/responses/input_tokens", "upstreams-own")
+    assert (w.turns, w.reserved) == ([], [])
+    assert [entry for entry in logged if entry["event"] == "asked"] == [
+        {
+            "event": "asked",
+            "turn_id": "req_1",
+            "path": "/responses/input_tokens",
+            "route": "a",
+            "outcome": "completed",
+            "log_level": "info",
+        }
+    ]
+
+
+async def test_a_count_that_was_never_sent_is_asked_of_one_other_route() -> None:
+    """B9: and of no third."""
+    w = world(Reply(refuses=True), body(counted(11)))
+    assert (await post(w, COUNT)).body == counted(11)
+
+    w = world(Reply(refuses=True), Reply(refuses=True))
+    assert (await post(w, COUNT)).failure == (502, "upstream_connect_error")
+
+
+@pytest.mark.parametrize(
+    ("reply", "failure"),
+    [
+        (body(Break()), (502, "stream_read_error")),
+        (A.status(503, "server_is_overloaded"), (503, "server_is_overloaded")),
+        (A.status(400, "invalid_value"), (400, "invalid_value")),
+        (A.status(401, "invalid_api_key"), (502, "upstream_auth_error")),
+        (body(b"<html>"), (502, "upstream_bad_response")),
+        (body(Silence()), (504, "first_event_timeout")),
+    ],
+)
+async def test_whatever_else_becomes_of_it_is_the_answer(reply: Reply, failure: tuple[int, str]) -> None:
+    """X2: nothing is asked twice that was sent."""
+    w = world(reply, body(counted(11)))
+    client = await post(w, COUNT)
+    assert (client.failure, w.called) == (failure, ["a"])
+    assert client.headers["x-should-retry"] == "false"
+
+
+async def test_a_client_that_leaves_withdraws_its_question() -> None:
+    """H7."""
+    w = world(body(Silence()))
+    async with connect(w.app, "http", COUNT, headers=AUTHORIZED, body=json.dumps(BODY).encode()) as client:
+        await trio.sleep(3)
+        client.leave()
+    assert w.closed_at == [3.0]
+
+
+@pytest.mark.parametrize("path", [COMPACT, COUNT])
+async def test_key_and_model_are_asked_as_for_any_turn(path: str) -> None:
+    """X: and a key's own rate."""
+    w = world(body(counted(1)), key="requests_per_minute = 1")
+    async with connect(w.app, "http", path, headers=(), body=b"{}") as client:
+        pass
+    assert client.failure == (401, "invalid_api_key")
+    assert (await post(w, path, {"input": "hi"})).failure == (400, "invalid_request")
+    assert (await post(w, path)).failure == (429, "rate_limit_exceeded")
+    assert (await post(world(body()), path, {"model": "other"})).failure == (404, "model_not_found")
+    assert w.calls == []
+
+
+async def test_a_draining_gateway_answers_no_question() -> None:
+    """T7."""
+    w = world(body(counted(1)))
+    w.gateway.drain()
+    assert (await post(w, COUNT)).failure == (503, "server_draining")
