@@ -178,6 +178,24 @@ class Gateway:
         )
         watch("draining", "1 while the gateway drains.", lambda: self.house.is_draining())
         self.stores.watch(watch, self.meter.watch_total)
+        self._watch_routes()
+
+    def _watch_routes(self) -> None:
+        house, meter = self.house, self.meter
+        meter.watch_routes(
+            "open_attempts", "Upstream calls that run.", lambda: house.counted(lambda route: route.open_attempts)
+        )
+        meter.watch_routes(
+            "route_cooling",
+            "1 while a route takes no turn.",
+            lambda: house.counted(lambda route: not route.takes_turns),
+        )
+        meter.watch_route_totals(
+            "route_coolings", "How often a route was left alone.", lambda: house.counted(lambda route: route.coolings)
+        )
+        meter.watch_route_totals(
+            "route_probes", "Turns that tried a route again.", lambda: house.counted(lambda route: route.probes)
+        )
 
     async def _serve_admin(self, port: int) -> None:
         admin = AdminApp(self.meter.exposition, lambda: not self.house.is_draining())

@@ -6,7 +6,7 @@ be set from outside beside them: an operator's word, or a scenario's.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from itertools import count
 from typing import Any
 
@@ -85,6 +85,10 @@ class StandingHouse:
         """The name stands for another route from now on (C2): it begins as sound. Attempts that are still open on the
         former one end with it."""
         self._routes.pop(route, None)
+
+    def counted(self, of: Callable[[RouteHealth], float]) -> dict[str, float]:
+        """A figure of each route, by name."""
+        return {name: of(health) for name, health in self._routes.items()}
 
     @property
     def routes(self) -> Mapping[str, RouteHealth]:
