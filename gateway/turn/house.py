@@ -105,3 +105,11 @@ class StandingHouse:
         if health is None:
             health = self._routes[route] = RouteHealth(route)
         return health
+
+
+class PatientHouse(StandingHouse):
+    """A house that leaves no route alone for its faults: where many failures in a row are what is to be seen."""
+
+    def is_cooling(self, route: str) -> bool:
+        """Only if somebody says so."""
+        return route in self.cooling
