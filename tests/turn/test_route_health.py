@@ -217,6 +217,19 @@ async def test_c6_a_route_that_is_full_takes_no_turn_until_one_has_ended(door: s
     assert w.called == ["a", "a", "b", "b", "a"]
 
 
+@pytest.mark.parametrize(("concurrency", "room"), [(4, 2), (5, 2), (1, 1)])
+@in_every_order
+async def test_c6_each_worker_has_its_part_of_a_routes_room(
+    door: str, concurrency: int, room: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """C6: of two; rounded down, and at least one."""
+    monkeypatch.setenv("GATEWAY_WORKERS", "2")
+    slow = A.reply(A.prelude, A.delta(), 10.0, A.completed())
+    w = world(slow, B.answer(), route_extras={"a": f"concurrency = {concurrency}"})
+    await turns(w, door, [0, 1, 2])
+    assert w.called == ["a", "a", "b"][:room] + ["b"] * (3 - room)
+
+
 @in_every_order
 async def test_c6_a_full_route_takes_no_replay_and_is_refused_to_new_turns(door: str) -> None:
     """R14, X2: a place may be free at any moment, so a client may come again in a second."""
