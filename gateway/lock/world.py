@@ -21,7 +21,7 @@ from gateway.config import Config, ConfigError, Problem, parse
 from gateway.lock.notation import Speaker
 from gateway.lock.scenario import MODEL, Scenario, ScenarioError, UpstreamReply
 from gateway.lock.stores import Stores
-from gateway.turn.house import StandingHouse
+from gateway.turn.house import PatientHouse, StandingHouse
 from gateway.upstream.scripted import EVENT_STREAM, JSON_BODY, Call, Reply, Script, ScriptedTransport
 
 PRICE: Final = {"input": "1", "cached_input": "0.5", "output": "2", "reasoning": "4"}
@@ -54,7 +54,7 @@ def make_world(scenario: Scenario, file: str, change: Change | None = None) -> W
     config = config if change is None else change(config)
     stores = Stores(config, scenario.fault)
     scripts = {route: Script(route, _replies(scenario, route, config)) for route in scenario.routes}
-    house = StandingHouse()
+    house = PatientHouse() if scenario.house.is_patient else StandingHouse()
     house.throttled = scenario.house.is_throttled
     house.cooling.update(scenario.house.cooling)
     parts = Parts(
