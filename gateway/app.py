@@ -101,14 +101,14 @@ class Gateway:
         self.places = _places(config)
         self.sockets = Sockets(config.limits.sockets_max, partial(self.meter.connection_cut, Cut.NO_SOCKET))
         self.inbound = InboundBytes(max(config.limits.inbound_bytes_max, config.limits.body_bytes_max))
-        self.house = parts.house or StandingHouse()
+        self.house = parts.house or StandingHouse(self.workers)
         self.stores = parts.stores or open_stores(config)
         self._upstreams = {
             name: _upstream(config, name, parts.transports.get(name), parts.over_http.get(name))
             for name in config.routes
         }
         self.engine = Engine(
-            Selection(_models(config, self._upstreams), self.house),
+            Selection(_models(config, self._upstreams, self.workers), self.house),
             BookKeeping(
                 self.stores.ledger, self.stores.records, _charge_policy(config), _part_tokens(config), self.meter
             ),
@@ -183,6 +183,24 @@ class Gateway:
         )
         watch("draining", "1 while the gateway drains.", lambda: self.house.is_draining())
         self.stores.watch(watch, self.meter.watch_total)
+        self._watch_routes()
+
+    def _watch_routes(self) -> None:
+        house, meter = self.house, self.meter
+        meter.watch_routes(
+            "open_attempts", "Upstream calls that run.", lambda: house.counted(lambda route: route.open_attempts)
+        )
+        meter.watch_routes(
+            "route_cooling",
+            "1 while a route takes no turn.",
+            lambda: house.counted(lambda route: not route.takes_turns),
+        )
+        meter.watch_route_totals(
+            "route_coolings", "How often a route was left alone.", lambda: house.counted(lambda route: route.coolings)
+        )
+        meter.watch_route_totals(
+            "route_probes", "Turns that tried a route again.", lambda: house.counted(lambda route: route.probes)
+        )
 
     async def _serve_admin(self, port: int) -> None:
         admin = AdminApp(self.meter.exposition, lambda: not self.house.is_draining())
@@ -257,7 +275,7 @@ def _websocket_route(config: Config, route: RouteConfig) -> WebSocketRoute:
     )
 
 
-def _models(config: Config, upstreams: Mapping[str, RouteUpstream]) -> dict[str, Model]:
+def _models(config: Config, upstreams: Mapping[str, RouteUpstream], workers: int) -> dict[str, Model]:
     routes = {
         name: Route(
             name=name,
@@ -268,11 +286,13 @@ def _models(config: Config, upstreams: Mapping[str, RouteUpstream]) -> dict[str,
             price=route.price,
             upstream_model=route.upstream_model,
             request_bytes_max=route.request_bytes_max,
+            attempts_max=None if route.attempts_max is None else max(1, route.attempts_max // workers),
+            is_draining=route.is_draining,
         )
         for name, route in config.routes.items()
     }
     return {
-        name: Model(name, tuple(routes[route] for route in model.routes), model.max_output_tokens)
+        name: Model(name, tuple(routes[route] for route in model.routes), model.max_output_tokens, model.listed)
         for name, model in config.models.items()
     }
 

@@ -70,6 +70,26 @@ STREAM_ID_CHARACTERS_MAX: Final = 256
 ERROR_BODY_BYTES_MAX: Final = MIB
 """An upstream's error body is kept whole up to here, to be delivered unchanged; beyond it, it is no error object."""
 
+# --- routes (C3, C4) --------------------------------------------------------------------------------------------
+ROUTE_FAULTS_MAX: Final = 5
+"""C3: so many faults in a row are no accident."""
+ROUTE_COOLING_SECONDS_MIN: Final = 1.0
+ROUTE_COOLING_SECONDS_MAX: Final = 60.0
+"""C3: a route that opened is left alone for a second, each time it fails its probe for twice as long, never for longer
+than a minute: then one turn finds out whether it is back."""
+ROUTE_WAIT_SECONDS_MAX: Final = 300.0
+"""C3: what a `retry-after` of an upstream may ask for; beyond it a probe costs less than the wait."""
+RETRY_ROUTE_SECONDS_MAX: Final = 60
+"""What a client is told to wait when no route is available: clients that are told more give up or guess."""
+REPLAYS_PERCENT_MAX: Final = 20
+"""C4: of the turns of the window: in an outage of all routes upstreams see a fifth more than without replays."""
+REPLAY_WINDOW_SECONDS: Final = 10.0
+"""C4: long enough to smooth bursts, short enough to follow the load."""
+REPLAYS_PER_SECOND_MIN: Final = 10
+"""C4: where a gateway serves few turns, a share of them would be none; a worker's part is at least 1."""
+BUDGET_TURNS_MAX: Final = 65_536
+"""Turns of the window that are remembered: above what one core serves in it; of more the share would be less."""
+
 # --- how many at once (C6: each of N workers has its N-th part) -------------------------------------------------
 CONNECTIONS_MAX: Final = 8192
 """Requests and WebSockets served at once. Each costs two descriptors and some 25 KB; deploy/systemd grants 65,536

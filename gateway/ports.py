@@ -1,4 +1,4 @@
-"""What the engine asks of its neighbours: doors, upstreams, the ledger, the records, the house.
+"""What the engine asks of its neighbours: doors, upstreams, the ledger, the records.
 
 Each port has one contract, stated here, and a suite of tests that every adapter passes. A new door, transport or store
 is one module that passes its suite, and one line in `app.py`.
@@ -20,6 +20,7 @@ from gateway.core.keys import Key
 from gateway.core.messages import AttemptReport, AttemptStarted, Deliver, DeliverFailure, Door, Headers, Input
 from gateway.core.money import Flag, Price, Resolution, Result
 from gateway.core.request import RESPONSES, TurnRequest
+from gateway.core.routing import Listed
 
 Stamped = tuple[Input, float]
 """An input and the time at which it was seen."""
@@ -167,7 +168,9 @@ SPLICED_BYTES_MAX: Final = 256
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """A configured way to run a model. `request_bytes_max` is what its transport carries (C5), None for any size."""
+    """A configured way to run a model. `request_bytes_max` is what its transport carries (C5), None for any size;
+    `attempts_max` is how many attempts this process may have on it at once (C6), None for any number; one that is
+    draining takes none (C3)."""
 
     name: str
     upstream: Upstream
@@ -175,6 +178,8 @@ class Route:
     price: Price
     upstream_model: str | None = None
     request_bytes_max: int | None = None
+    attempts_max: int | None = None
+    is_draining: bool = False
 
     def body(self, request: TurnRequest) -> bytes:
         """H3: what goes up for a request."""
@@ -192,11 +197,13 @@ class Route:
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """A model's routes, in order, and the output limit that a reservation assumes if the request names none (B6)."""
+    """A model's routes, each with its place in the list (M1), and the output limit that a reservation assumes if the
+    request names none (B6)."""
 
     name: str
     routes: tuple[Route, ...]
     max_output_tokens: int
+    listed: tuple[Listed, ...]
 
 
 class Draining(Protocol):
@@ -208,22 +215,6 @@ class Draining(Protocol):
 
     async def wait(self) -> None:
         """Return when it begins to."""
-        ...
-
-
-class House(Protocol):
-    """How the house stands: facts that the replay decision and the choice of a route read."""
-
-    def is_draining(self) -> bool:
-        """R12, T7."""
-        ...
-
-    def is_throttled(self) -> bool:
-        """R13: the replay budget is spent."""
-        ...
-
-    def is_cooling(self, route: str) -> bool:
-        """R14: the route takes no turn at the moment."""
         ...
 
 

@@ -21,12 +21,13 @@ from urllib.parse import urlsplit
 import click
 import trio
 
-from gateway.app import Gateway
+from gateway.app import Gateway, Parts
 from gateway.cli.serve import run_until_stopped, serve_gateway, with_server
 from gateway.cli.welcome import welcome
 from gateway.config import Config, parse
 from gateway.server.logs import configure_logs
 from gateway.server.serve import listen, url_of
+from gateway.turn.house import PatientHouse
 from gateway.upstream.scripted import Break, Reply, Script, serve_scripted
 from gateway.upstream.scripts import http_failure, text_answer, two_step_failure
 
@@ -109,6 +110,7 @@ def demo_config() -> Config:
 
 
 async def _demo(config: Config) -> bool:
+    """A route that fails each time would soon be left alone (C3): not here, where each turn is to show a replay."""
     listeners = await listen(config.server.host, config.server.port)
     ended_by_itself = False
     async with trio.open_nursery() as upstreams:
@@ -116,7 +118,7 @@ async def _demo(config: Config) -> bool:
             base_url = await _start_upstream(upstreams, Narrated(name, acts), config.routes[name].base_url)
             config = replace(config, routes={**config.routes, name: replace(config.routes[name], base_url=base_url)})
         click.echo(welcome(config, url_of(listeners[0])))
-        ended_by_itself = await serve_gateway(Gateway(config), listeners)
+        ended_by_itself = await serve_gateway(Gateway(config, Parts(house=PatientHouse())), listeners)
         upstreams.cancel_scope.cancel()
     return ended_by_itself
 

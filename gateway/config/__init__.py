@@ -15,7 +15,7 @@ problems.py    a problem: file, key path, fix       explain.py    validation err
 import ast
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -27,9 +27,10 @@ from gateway.config.instants import instant_of
 from gateway.config.problems import ConfigError, Problem, key_path
 from gateway.config.references import reference_problems, table_at
 from gateway.config.sources import Surroundings
-from gateway.config.tables import Document, Estimate, KeyTable, LedgerTable, Limits, RouteTable, Server
+from gateway.config.tables import Document, Estimate, KeyTable, LedgerTable, Limits, ListedRoute, RouteTable, Server
 from gateway.config.values import Account, Config, ModelConfig, RouteConfig, StaticKey
 from gateway.core.keys import Key, KeyLimits
+from gateway.core.routing import Listed, in_order
 
 __all__ = [
     "Account",
@@ -145,7 +146,8 @@ def _build(document: Document) -> Config:
         keys=tuple(StaticKey(_build_key(name, table), table.secret) for name, table in document.keys.items()),
         routes={name: _build_route(name, table) for name, table in document.routes.items()},
         models={
-            name: ModelConfig(name, table.routes, table.max_output_tokens) for name, table in document.models.items()
+            name: ModelConfig(name, _build_list(table.routes), table.max_output_tokens)
+            for name, table in document.models.items()
         },
     )
 
@@ -184,7 +186,16 @@ def _build_route(name: str, table: RouteTable) -> RouteConfig:
         socket_age_seconds=table.socket_age_limit,
         socket_idle_seconds=table.socket_idle_timeout,
         idle_sockets_max=table.idle_sockets_max,
+        attempts_max=table.concurrency,
+        is_draining=table.state == "drain",
     )
+
+
+def _build_list(entries: Sequence[ListedRoute]) -> tuple[Listed, ...]:
+    """M1: where no entry has a priority or a weight, their order is their priority."""
+    if all(entry.priority is None and entry.weight is None for entry in entries):
+        return in_order(entry.name for entry in entries)
+    return tuple(Listed(entry.name, entry.priority or 1, entry.weight or 1) for entry in entries)
 
 
 def _request_bytes_max(table: RouteTable) -> int | None:

@@ -49,7 +49,7 @@ def explain(error: ValidationError, file: str) -> Iterator[Problem]:
 
 def fields_at(path: KeyPath) -> Mapping[str, FieldInfo]:
     """The keys that the table at `path` may have; none if there is no table of fixed keys."""
-    pattern = tuple(ANY_NAME if depth == 1 else str(step) for depth, step in enumerate(path))
+    pattern = tuple(ANY_NAME if depth == 1 or isinstance(step, int) else step for depth, step in enumerate(path))
     section = SECTIONS.get(pattern)
     return {} if section is None else section.model_fields
 

@@ -4,7 +4,7 @@ It reads the document as it was parsed, valid or not, so that these problems are
 A value of the wrong type is passed over here: the tables have told it.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from pydantic import TypeAdapter, ValidationError
@@ -115,9 +115,20 @@ def _wrong_routes(document: Table) -> Iterator[Finding]:
     for name in table_at(document, "models"):
         routes = table_at(table_at(document, "models"), name).get("routes")
         listed = routes if isinstance(routes, list) else []
-        for position, route in enumerate(listed):
-            path = ("models", name, "routes", position)
+        names = [entry.get("name") if isinstance(entry, Mapping) else entry for entry in listed]
+        for position, (entry, route) in enumerate(zip(listed, names, strict=True)):
+            path: KeyPath = ("models", name, "routes", position)
             if isinstance(route, str) and route not in known:
-                yield path, "names no route of this file", suggestion(route, known)
-            elif route in listed[:position]:
+                inner: KeyPath = ("name",) if isinstance(entry, Mapping) else ()
+                yield (*path, *inner), "names no route of this file", suggestion(route, known)
+            elif isinstance(route, str) and route in names[:position]:
                 yield path, "lists a route a second time", "remove it"
+        yield from _two_ways_of_listing(name, listed)
+
+
+def _two_ways_of_listing(model: str, listed: Sequence[object]) -> Iterator[Finding]:
+    """Names stand in their order, tables share a priority unless they say otherwise: of a list that has both nobody
+    could say what it means."""
+    if any(isinstance(entry, str) for entry in listed) and any(isinstance(entry, Mapping) for entry in listed):
+        fix = "write every entry as a table, or every one as a name"
+        yield ("models", model, "routes"), "mixes names and tables", fix

@@ -10,6 +10,7 @@ from gateway import limits
 from gateway.config.addresses import BaseUrl, Headers, Host
 from gateway.config.amounts import Balance, Nanodollars, PriceTable, WrittenPrice
 from gateway.config.instants import Expiry, TimeZone
+from gateway.config.problems import refusal
 from gateway.config.section import Section
 from gateway.config.sources import Credential, Secret, SecretLine, SecretSource, Surroundings
 from gateway.core.failures import RETRYABLE_CODES
@@ -23,6 +24,9 @@ COUNT_MAX: Final = 65536
 """Bounds of the bounds: beyond them one client could take the process's memory."""
 TOKENS_MAX: Final = 10_000_000
 """Above any model's output, below what would overflow a price."""
+PRIORITY_MAX: Final = 100
+WEIGHT_MAX: Final = 1000
+"""Finer shares than a thousandth, or more steps than a hundred, are a figure in the wrong place."""
 
 Name = Annotated[str, Field(pattern=r"^[!-~]{1,128}$")]
 """Names go into logs, metrics, the ledger and command lines: visible ASCII, no spaces."""
@@ -217,13 +221,47 @@ class RouteTable(Section):
         default=tuple(sorted(RETRYABLE_CODES)), strict=False, description="rule 5 of the failure table"
     )
     headers: Headers = Field(default={}, description="H4: sent with every request")
+    concurrency: Count | None = Field(
+        default=None, description="C6: attempts at once, in all workers together; when it is full other routes serve"
+    )
+    state: Literal["serve", "drain"] = Field(default="serve", description="C3: drain takes neither turns nor replays")
     price: WrittenPrice = Field(examples=['price = "free" or { input = "1.25", output = "10" }'])
 
 
-class ModelTable(Section):
-    """The name a client uses, and the routes that serve it, in order (M1)."""
+class ListedRoute(Section):
+    """A route in a model's list (M1)."""
 
-    routes: tuple[str, ...] = Field(strict=False, min_length=1, examples=['routes = ["NAME"] of tables in routes'])
+    name: str = Field(examples=['name = "NAME" of a table in routes'])
+    priority: int | None = Field(default=None, ge=1, le=PRIORITY_MAX, description="M1: 1, the default, is asked first")
+    weight: int | None = Field(
+        default=None, ge=1, le=WEIGHT_MAX, description="M1: the share among routes of one priority; 1 if left out"
+    )
+
+
+def _entry_of_a_name(value: object) -> object:
+    if isinstance(value, str):
+        return {"name": value}
+    if isinstance(value, dict):
+        return value
+    raise refusal("must be the name of a route, or a table", 'write "NAME", or { name = "NAME", weight = 3 }')
+
+
+def _some(entries: tuple[ListedRoute, ...]) -> tuple[ListedRoute, ...]:
+    """A bound of the field would count the usable entries, and call a list of one mistake empty."""
+    if not entries:
+        raise refusal("is empty", "add at least one entry")
+    return entries
+
+
+Entry = Annotated[ListedRoute, BeforeValidator(_entry_of_a_name)]
+
+
+class ModelTable(Section):
+    """The name a client uses, and the routes that serve it (M1): names alone are asked in their order."""
+
+    routes: Annotated[tuple[Entry, ...], AfterValidator(_some)] = Field(
+        strict=False, examples=['routes = ["NAME"] of tables in routes']
+    )
     max_output_tokens: int = Field(
         default=16384, ge=1, le=TOKENS_MAX, description="B6: reserved if the request names none"
     )
@@ -258,4 +296,5 @@ SECTIONS: Final[dict[tuple[str, ...], type[Section]]] = {
     ("routes", ANY_NAME, "credential"): SecretSource,
     ("routes", ANY_NAME, "price"): PriceTable,
     ("models", ANY_NAME): ModelTable,
+    ("models", ANY_NAME, "routes", ANY_NAME): ListedRoute,
 }

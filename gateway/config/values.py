@@ -12,6 +12,7 @@ from gateway.config.tables import Estimate, LedgerTable, Limits, Server
 from gateway.core.failures import RETRYABLE_CODES
 from gateway.core.keys import Key
 from gateway.core.money import Price
+from gateway.core.routing import Listed
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +35,7 @@ class StaticKey:
 class RouteConfig:
     """A configured way to run a model. `base_url` has no trailing slash; `credential` is None if none is sent;
     `upstream_model` is None if the client's name goes up; header names are in lower case; `request_bytes_max` is None
-    where a request may have any size (C5)."""
+    where a request may have any size (C5), `attempts_max` where any number may run at once (C6)."""
 
     name: str
     base_url: str
@@ -52,15 +53,22 @@ class RouteConfig:
     socket_age_seconds: float = limits.UPSTREAM_SOCKET_SECONDS_MAX
     socket_idle_seconds: float = limits.UPSTREAM_SOCKET_IDLE_SECONDS_MAX
     idle_sockets_max: int = limits.UPSTREAM_IDLE_SOCKETS_MAX
+    attempts_max: int | None = None
+    is_draining: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class ModelConfig:
-    """A client's name of a model: its routes in order, and the output that a request reserves if it names none."""
+    """A client's name of a model: its list of routes, and the output that a request reserves if it names none."""
 
     name: str
-    routes: tuple[str, ...]
+    listed: tuple[Listed, ...]
     max_output_tokens: int
+
+    @property
+    def routes(self) -> tuple[str, ...]:
+        """Their names, as they are listed."""
+        return tuple(entry.name for entry in self.listed)
 
 
 @dataclass(frozen=True, slots=True)

@@ -169,9 +169,10 @@ class AttemptReport:
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """Discard the attempt and start another on another route."""
+    """Discard the attempt, which ended by this failure, and start another on another route."""
 
     report: AttemptReport
+    failure: Failure
 
 
 @dataclass(frozen=True, slots=True)

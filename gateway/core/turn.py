@@ -286,7 +286,7 @@ class Turn:
         elif self._left is not None and failure.kind is not FailureKind.CLIENT_LEFT:
             self._fail(client_left(self._left[0].why), self._left[1])
         else:
-            self._replay(self._attempt, end)
+            self._replay(self._attempt, failure, end)
 
     def _facts(self, failure: Failure, house: Circumstances, at: float) -> Facts:
         attempt = self._attempt
@@ -306,14 +306,14 @@ class Turn:
             another_route_is_left=house.another_route_is_left,
         )
 
-    def _replay(self, attempt: Attempt, end: End) -> None:
+    def _replay(self, attempt: Attempt, failure: Failure, end: End) -> None:
         """Nothing of the failed attempt stays but that it was one."""
         self._replays_spent += 1
         self._attempt = None
         self._failure = None
         self._hold.take()
         self.phase = Phase.WAITING
-        self._commands.append(Replay(attempt.report(end)))
+        self._commands.append(Replay(attempt.report(end), failure))
 
     def _conclude(self, failure: Failure, end: End) -> None:
         """Held events first, then the failure, as upstream told it or in the gateway's words (X1)."""

@@ -30,9 +30,6 @@ from gateway.lock.virtual import CPU_SECONDS_MAX, DEADLOCK_SECONDS, Endless, vir
 from gateway.lock.world import Change, World, make_world
 from gateway.upstream.scripted import Call
 
-BETWEEN_TURNS_SECONDS: Final = 1.0
-"""From a turn's last word to the next request: so turns are told apart by their times."""
-
 
 class Crashed(Exception):
     """The app raised: no scenario may make it do that."""
@@ -100,7 +97,7 @@ class Stage:
         """One connection after the other, each when the one before has had its last word."""
         async with trio.open_nursery() as nursery:
             for number, body in enumerate(self._written({"stream": True})):
-                await trio.sleep(BETWEEN_TURNS_SECONDS if number else 0)
+                await trio.sleep(self._scenario.pause_before(number))
                 client = await nursery.start(self.post_request, body)
                 await client.wait_for(_has_last_words(1))
 
@@ -122,7 +119,7 @@ class Stage:
             self.clients.append(client)
             await trio.sleep_until(self._scenario.begins_at)
             for number, body in enumerate(self._written({"type": "response.create"})):
-                await trio.sleep(BETWEEN_TURNS_SECONDS if number else 0)
+                await trio.sleep(self._scenario.pause_before(number))
                 client.send_text(body.decode())
                 await client.wait_for(_has_last_words(number + 1))
             with trio.move_on_after(self._scenario.stays_seconds):

@@ -42,6 +42,9 @@ MODEL: Final = "gpt-test"
 DEFAULTS: Final[Mapping[str, Any]] = {"model": MODEL, "input": "hi", "store": False}
 """The request if a scenario says nothing of it: one that may be run twice."""
 
+BETWEEN_TURNS_SECONDS: Final = 1.0
+"""From a turn's last word to the next request, if nothing else is said."""
+
 PORTS: Final = {"ledger": Ledger, "records": Records}
 
 At = Annotated[float, Field(ge=0, le=SECONDS_MAX)]
@@ -157,6 +160,7 @@ class House(Section):
 
     drains_at: At | None = None
     is_throttled: bool = False
+    is_patient: bool = Field(default=False, description="no route is left alone for its faults (C3)")
     cooling: tuple[str, ...] = Field(default=(), strict=False)
 
 
@@ -188,6 +192,11 @@ class Scenario(Section):
     )
     request: Members = Field(default={})
     requests: tuple[Members, ...] = Field(default=(), strict=False)
+    pauses: tuple[Annotated[float, Field(gt=0, le=SECONDS_MAX)], ...] = Field(
+        default=(),
+        strict=False,
+        description="seconds from a turn's last word to the next request; 1 where none is left",
+    )
     omits: tuple[str, ...] = Field(default=(), strict=False, description="members of the request that are left out")
     nulls: tuple[str, ...] = Field(default=(), strict=False, description="members of the request that are null")
     body: str | None = Field(default=None, description="the body or frame as it is, in the place of a request")
@@ -214,6 +223,13 @@ class Scenario(Section):
         if stalls >= 0 and not any(act.at > stalls and act.does in ("leaves", "reads") for act in self.client):
             raise refusal("has a client that stalls for ever", "let it read again or leave, at a time of its own")
         return self
+
+    def pause_before(self, number: int) -> float:
+        """Seconds before the request of that number, from 0 on; none before the first. So turns have times of their
+        own."""
+        if number == 0:
+            return 0.0
+        return self.pauses[number - 1] if number <= len(self.pauses) else BETWEEN_TURNS_SECONDS
 
     @property
     def routes(self) -> tuple[str, ...]:

@@ -45,7 +45,9 @@ ROUTE_FIELDS: Final = {
 """Of `[routes.NAME]`: the file's name, and the configuration's."""
 ROUTES: Final = "abc"
 """A scenario's, in the order in which theirs stand in for them."""
-NOT_TAKEN_OVER: Final = "accounts and balances, keys and their limits, prices, names, where it listens"
+NOT_TAKEN_OVER: Final = (
+    "accounts and balances, keys and their limits, prices, names, how routes share the turns, where it listens"
+)
 """Of their file, in words: it would change every sum and show nothing."""
 
 

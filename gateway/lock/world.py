@@ -22,7 +22,7 @@ from gateway.downstream.aside import at_once
 from gateway.lock.notation import Speaker
 from gateway.lock.scenario import MODEL, Scenario, ScenarioError, UpstreamReply
 from gateway.lock.stores import Stores
-from gateway.turn.house import StandingHouse
+from gateway.turn.house import PatientHouse, StandingHouse
 from gateway.upstream.scripted import EVENT_STREAM, JSON_BODY, Call, Reply, Script, ScriptedTransport
 from gateway.upstream.scripted_websocket import ScriptedNetwork
 
@@ -56,7 +56,7 @@ def make_world(scenario: Scenario, file: str, change: Change | None = None) -> W
     config = config if change is None else change(config)
     stores = Stores(config, scenario.fault)
     scripts = {route: Script(route, _replies(scenario, route, config)) for route in scenario.routes}
-    house = StandingHouse()
+    house = PatientHouse() if scenario.house.is_patient else StandingHouse()
     house.throttled = scenario.house.is_throttled
     house.cooling.update(scenario.house.cooling)
     parts = Parts(

@@ -12,23 +12,37 @@ from gateway.core.failures import Failure, FailureKind
 from gateway.core.messages import AttemptEnded, Batch, Deliver, DeliverFailure, Opened
 from gateway.core.rules import EXPIRED, Clock
 from gateway.ports import Order, Route, Stamped, UpstreamCall
-from gateway.turn.selection import Selection
+from gateway.turn.selection import Chosen, Selection
 
 logger = structlog.get_logger("gateway.turn")
 
 
 async def ask(selection: Selection, order: Order) -> Deliver | DeliverFailure:
     """The answer, whole. Raises Refusal if no route may be asked."""
-    model = selection.model(order.request.model)
-    route = selection.first(model, order.request)
-    answer = await _ask(route, order)
+    request = order.request
+    model = selection.model(request.model)
+    first = selection.first(model, request)
+    answer = await _ask(first, order)
     if isinstance(answer, DeliverFailure) and answer.failure.kind is FailureKind.NEVER_SENT:
-        other = selection.next(model, (route.name,), order.request)
-        answer = answer if other is None else await _ask(other, order)
+        try:
+            other = selection.replacement(model, (first.route.name,), request)
+        except LookupError:
+            return answer
+        answer = await _ask(other, order)
     return answer
 
 
-async def _ask(route: Route, order: Order) -> Deliver | DeliverFailure:
+async def _ask(chosen: Chosen, order: Order) -> Deliver | DeliverFailure:
+    """One exchange, which tells of its route's health what a turn would tell (C3)."""
+    try:
+        answer = await _exchange(chosen.route, order)
+        chosen.place.ended(answer.failure if isinstance(answer, DeliverFailure) else None)
+    finally:
+        chosen.place.leave()
+    return answer
+
+
+async def _exchange(route: Route, order: Order) -> Deliver | DeliverFailure:
     """One exchange. It has as long as a turn's first event would have (T2)."""
     request = order.request
     call = UpstreamCall(order.turn_id, route.body(request), request.headers, streams=False, path=request.path)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from contextlib import ExitStack
 from dataclasses import replace
 
 import structlog
@@ -11,11 +12,11 @@ from gateway import limits
 from gateway.core.failures import Refusal
 from gateway.core.messages import Deliver, DeliverFailure, DrainStarted
 from gateway.core.rules import TurnRules
-from gateway.ports import Downstream, Model, Order, Route
+from gateway.ports import Downstream, Model, Order
 from gateway.turn.asking import ask
 from gateway.turn.books import BookKeeping, Books, open_books
 from gateway.turn.running import RunningTurn
-from gateway.turn.selection import Selection
+from gateway.turn.selection import Chosen, Selection
 
 logger = structlog.get_logger("gateway.turn")
 
@@ -54,6 +55,7 @@ class Engine:
     async def run_turn(self, order: Order, client: Downstream) -> None:
         """One turn, from reservation to last frame. Raises Refusal if it may not begin: then nothing was written."""
         model, first, books = await self._admit(order, client)
+        self._selection.turn_began()
         rules = replace(
             self._rules,
             connection_limit_at=order.connection_limit_at,
@@ -79,13 +81,16 @@ class Engine:
         except Exception:
             raise self._bug(order) from None
 
-    async def _admit(self, order: Order, client: Downstream) -> tuple[Model, Route, Books]:
+    async def _admit(self, order: Order, client: Downstream) -> tuple[Model, Chosen, Books]:
         """Choose the first route and open the books. A bug here is a refusal, too: nothing was sent, nothing is left
         open."""
         try:
             model = self._selection.model(order.request.model)
             first = self._selection.first(model, order.request)
-            books = await open_books(self._keeping, order, model, client.door)
+            with ExitStack() as refused:
+                refused.callback(first.place.leave)
+                books = await open_books(self._keeping, order, model, client.door)
+                refused.pop_all()
         except Refusal:
             raise
         except Exception:

@@ -10,7 +10,8 @@
 - `write_client` alone writes to the client; `watch_client` alone waits for the client to leave.
 - The channels between them have no capacity: a client that reads slowly slows the upstream's socket down.
 - Deadlines surround waits on channels only, for these are atomic: nothing is lost by a wait that is cancelled.
-- Whatever ends the turn, its books are closed once, shielded and bounded, beside the last frames (T10).
+- Whatever ends the turn, its books are closed once, shielded and bounded, beside the last frames (T10). Its place on a
+  route is given back at that instant, and the route judged by the failure that the machine decided on (C3).
 """
 
 from __future__ import annotations
@@ -28,7 +29,6 @@ from gateway.core.alias import with_model
 from gateway.core.events import EventClass
 from gateway.core.messages import (
     AttemptEnded,
-    AttemptReport,
     Batch,
     ClientLeft,
     Command,
@@ -51,7 +51,7 @@ from gateway.core.turn import Turn
 from gateway.ports import Downstream, LedgerUnavailable, Model, Order, Route, Stamped, UpstreamCall
 from gateway.turn.books import Books
 from gateway.turn.mishaps import INTERNAL_FAILURE, STORE_AWAY, is_bug, selection_failure
-from gateway.turn.selection import Selection
+from gateway.turn.selection import Chosen, Selection
 
 logger = structlog.get_logger("gateway.turn")
 
@@ -107,20 +107,23 @@ class RunningTurn:
         self._mail.append((arrived, trio.current_time()))
         self._waiting.cancel()
 
-    async def run(self, first: Route) -> None:
-        """The turn's life. However it ends, its books are closed when this returns."""
+    async def run(self, first: Chosen) -> None:
+        """The turn's life. However it ends, its books are closed and its place on a route is free when this returns."""
+        self._place = first.place
         try:
             async with trio.open_nursery() as self._nursery:
                 frames_out, frames_in = trio.open_memory_channel[Frames](0)
                 self._nursery.start_soon(self._watch_client)
                 self._nursery.start_soon(self._write_client, frames_in)
                 async with frames_out:
-                    await self._hold_buffer(first, frames_out)
+                    await self._hold_buffer(first.route, frames_out)
                 await self._see_it_written()
         except BaseException as error:  # noqa: ASYNC103 - what is not a bug is raised again
             await self._end_abruptly(error)  # noqa: ASYNC102 - the books shield themselves, the client may be cut
             if not is_bug(error):
                 raise
+        finally:
+            self._place.leave()
 
     # --- the four tasks -----------------------------------------------------------------------------------------
 
@@ -267,12 +270,14 @@ class RunningTurn:
         self._note_request_id(arrived)
         for command in self._commands(arrived, at):
             if isinstance(command, Replay):
-                await self._replay(command.report)
+                await self._replay(command)
             elif isinstance(command, Finish):
                 self._end(command)
             elif not isinstance(command, Consult):
                 self._outgoing.append(command)
                 self._learn_origin(command)
+        if self._turn.is_committed:
+            self._place.delivered()
 
     def _learn_origin(self, frames: Frames) -> None:
         """O1: beside the client's bytes, as all books."""
@@ -294,15 +299,18 @@ class RunningTurn:
             return arrived
         return Batch([with_model(event, self._order.request.model) for event in arrived.events])
 
-    async def _replay(self, report: AttemptReport) -> None:
+    async def _replay(self, replay: Replay) -> None:
         """Discard the attempt, record it beside what goes on, and start another on another route (R15)."""
+        self._place.ended(replay.failure)
         self._reading.cancel()
         self._inputs.close()
         number = self._books.take_attempt()
-        self._nursery.start_soon(self._books.close_discarded, number, report, self._upstream_request_id)
+        self._nursery.start_soon(self._books.close_discarded, number, replay.report, self._upstream_request_id)
         self._upstream_request_id = None
         try:
-            await self._start_attempt(self._selection.replacement(self._model, self._tried, self._order.request))
+            chosen = self._selection.replacement(self._model, self._tried, self._order.request)
+            self._place = chosen.place
+            await self._start_attempt(chosen.route)
         except Exception:
             logger.exception("route_selection_failed", turn_id=self._order.turn_id)
             self._mail.append((GatewayFailed(selection_failure(self._client.door)), trio.current_time()))
@@ -328,6 +336,7 @@ class RunningTurn:
     def _end(self, finish: Finish) -> None:
         """The turn is decided: stop reading, close the books beside the last frames."""
         self._finish = finish
+        self._place.ended(finish.failure)
         self._inputs.close()
         if finish.ended.by is EndedBy.TERMINAL:
             self._reading.deadline = trio.current_time() + limits.UPSTREAM_DRAIN_SECONDS_MAX

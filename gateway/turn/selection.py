@@ -1,14 +1,87 @@
-"""Which route serves a turn: asks `core.routing` with the house's live facts (M1, C3, C5, R13, R14)."""
+"""Which route serves a turn: asks `core.routing` with the house's live facts (M1, C3, C5, C6, R13, R14).
+
+What is chosen is taken in the same breath: between the choice of a route and its attempt lie waits for the stores, and
+one probe, or one last place, must not be given to two turns.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Protocol
 
-from gateway.core.failures import Refusal
+from gateway import limits
+from gateway.core.failures import Failure, Refusal
 from gateway.core.messages import Circumstances
 from gateway.core.request import TurnRequest
 from gateway.core.routing import next_route
-from gateway.ports import House, Model, Route
+from gateway.ports import Model, Route
+
+
+class RoutePlace(Protocol):
+    """An attempt's place on its route (C3, C6), from the choice of the route until the attempt is judged. Each of the
+    ends may be told several times; the first one counts."""
+
+    def delivered(self) -> None:
+        """Something of the attempt is on its way to the client."""
+        ...
+
+    def ended(self, failure: Failure | None) -> None:
+        """The attempt is over: by this failure, the one that the replay decision judged, or well."""
+        ...
+
+    def leave(self) -> None:
+        """The attempt is over, or never began, and says nothing of its route."""
+        ...
+
+
+class House(Protocol):
+    """How the house stands: facts that the replay decision and the choice of a route read, and who tells it of them."""
+
+    def is_draining(self) -> bool:
+        """R12, T7."""
+        ...
+
+    def is_throttled(self) -> bool:
+        """R13: the replay budget is spent."""
+        ...
+
+    def is_cooling(self, route: str) -> bool:
+        """C3, R14: the route takes no turn at the moment."""
+        ...
+
+    def open_attempts(self, route: str) -> int:
+        """C6: how many places on the route are taken."""
+        ...
+
+    def cools_for_seconds(self, route: str) -> float | None:
+        """In how many seconds a route that is cooling may take a turn again; None where nobody knows."""
+        ...
+
+    def draw(self) -> float:
+        """M1: another number of [0, 1), by which routes of one priority share the turns."""
+        ...
+
+    def take(self, route: str) -> RoutePlace:
+        """An attempt has chosen the route, and holds a place on it from now on."""
+        ...
+
+    def turn_began(self) -> None:
+        """C4: a turn that counts for the replay budget."""
+        ...
+
+    def replay_began(self) -> None:
+        """C4: a replay that is taken from it."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """A route with a place on it, which whoever has it gives back."""
+
+    route: Route
+    place: RoutePlace
 
 
 class Selection:
@@ -28,39 +101,78 @@ class Selection:
             raise Refusal("model_not_found", f"the model {name!r} is not served here", param="model")
         return found
 
-    def first(self, model: Model, request: TurnRequest) -> Route:
+    # --- choosing -----------------------------------------------------------------------------------------------
+
+    def first(self, model: Model, request: TurnRequest) -> Chosen:
         """The route of a turn's first attempt. Raises Refusal `server_draining`, `payload_too_large` or
         `no_route_available`."""
         if self._house.is_draining():
             raise Refusal("server_draining", "the gateway is shutting down")
-        if not _candidates(model, request):
+        candidates = _candidates(model, request)
+        if not candidates:
             raise Refusal("payload_too_large", f"no route for the model {model.name!r} carries a request of that size")
-        route = self.next(model, (), request)
+        route = self._next(model, (), candidates, self._house.draw())
         if route is None:
-            raise Refusal("no_route_available", f"every route for the model {model.name!r} is cooling down")
-        return route
+            raise self._none_available(model, candidates.values())
+        return self._taken(route)
 
-    def next(self, model: Model, tried: Collection[str], request: TurnRequest) -> Route | None:
-        """Another route that may serve, or None."""
-        by_name = _candidates(model, request)
-        cooling = {name for name in by_name if self._house.is_cooling(name)}
-        name = next_route(tuple(by_name), tried, cooling)
-        return None if name is None else by_name[name]
-
-    def replacement(self, model: Model, tried: Collection[str], request: TurnRequest) -> Route:
-        """The route of a replay. Raises LookupError where the one that was left is gone."""
-        route = self.next(model, tried, request)
+    def replacement(self, model: Model, tried: Collection[str], request: TurnRequest) -> Chosen:
+        """The route of a replay, which is taken from the budget (C4). Raises LookupError where the one that was left is
+        gone."""
+        route = self._next(model, tried, _candidates(model, request), self._house.draw())
         if route is None:
             raise LookupError(f"no route is left for the model {model.name!r}")
-        return route
+        self._house.replay_began()
+        return self._taken(route)
+
+    def turn_began(self) -> None:
+        """C4: a turn that was admitted counts for the replay budget."""
+        self._house.turn_began()
 
     def circumstances(self, model: Model, tried: Collection[str], request: TurnRequest) -> Circumstances:
         """What the replay decision asks of the house, read at one moment."""
         return Circumstances(
             is_draining=self._house.is_draining(),
             is_throttled=self._house.is_throttled(),
-            another_route_is_left=self.next(model, tried, request) is not None,
+            another_route_is_left=self._next(model, tried, _candidates(model, request)) is not None,
         )
+
+    def _next(
+        self, model: Model, tried: Collection[str], candidates: Mapping[str, Route], draw: float = 0.0
+    ) -> Route | None:
+        listed = [entry for entry in model.listed if entry.name in candidates]
+        closed = {name for name, route in candidates.items() if self._is_closed(route)}
+        name = next_route(listed, tried, closed, draw)
+        return None if name is None else candidates[name]
+
+    def _is_closed(self, route: Route) -> bool:
+        """C3, C6: whether it takes no attempt at the moment; one that drains takes no replay either."""
+        return route.is_draining or self._house.is_cooling(route.name) or self._is_full(route)
+
+    def _is_full(self, route: Route) -> bool:
+        return route.attempts_max is not None and self._house.open_attempts(route.name) >= route.attempts_max
+
+    def _taken(self, route: Route) -> Chosen:
+        return Chosen(route, self._house.take(route.name))
+
+    # --- when there is none -------------------------------------------------------------------------------------
+
+    def _none_available(self, model: Model, routes: Collection[Route]) -> Refusal:
+        """X2: with the time at which the first of them may be back, as far as that is known."""
+        why = [self._why_closed(route) for route in routes]
+        soonest = min((seconds for _, seconds in why if seconds is not None), default=None)
+        bounded = None if soonest is None else min(max(1, math.ceil(soonest)), limits.RETRY_ROUTE_SECONDS_MAX)
+        words = " or ".join(dict.fromkeys(word for word, _ in why))
+        text = f"every route for the model {model.name!r} is {words}"
+        return Refusal("no_route_available", text, retry_after_seconds=bounded)
+
+    def _why_closed(self, route: Route) -> tuple[str, float | None]:
+        """In a word, and for how long: a place on a route that is full may be free at any moment."""
+        if route.is_draining:
+            return "draining", None
+        if self._house.is_cooling(route.name):
+            return "cooling down", self._house.cools_for_seconds(route.name)
+        return "full", 0.0
 
 
 def _candidates(model: Model, request: TurnRequest) -> dict[str, Route]:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from config.samples import ENVIRON, SMALLEST, key, ledger_beside, parsed, problems, route, server
+from config.samples import ACCOUNT, ENVIRON, KEY, ROUTE, SMALLEST, key, ledger_beside, parsed, problems, route, server
 from gateway import limits
 from gateway.config import (
     Account,
@@ -24,6 +24,7 @@ from gateway.config import (
 from gateway.core.failures import RETRYABLE_CODES
 from gateway.core.keys import Key
 from gateway.core.money import FREE, Price
+from gateway.core.routing import Listed, in_order
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 
@@ -40,7 +41,7 @@ def test_the_smallest_file_gets_every_default() -> None:
         accounts={"main": Account("main", None)},
         keys=(StaticKey(Key("laptop", "main"), "s3cret-client"),),
         routes={"openai": RouteConfig("openai", "https://api.openai.com/v1", FREE, "s3cret-upstream")},
-        models={"gpt-5.6": ModelConfig("gpt-5.6", ("openai",), 16384)},
+        models={"gpt-5.6": ModelConfig("gpt-5.6", in_order(["openai"]), 16384)},
     )
 
 
@@ -268,8 +269,8 @@ def test_the_demo_needs_nothing_from_outside() -> None:
         keys=(StaticKey(Key("demo", "demo"), "demo-key"),),
         routes={"first": first, "second": second},
         models={
-            "gpt-demo": ModelConfig("gpt-demo", ("first", "second"), 16384),
-            "gpt-5.6-terra": ModelConfig("gpt-5.6-terra", ("first", "second"), 16384),
+            "gpt-demo": ModelConfig("gpt-demo", in_order(["first", "second"]), 16384),
+            "gpt-5.6-terra": ModelConfig("gpt-5.6-terra", in_order(["first", "second"]), 16384),
         },
     )
 
@@ -286,6 +287,38 @@ def test_the_demo_needs_nothing_from_outside() -> None:
 def test_a_websocket_carries_no_more_than_its_upstream_takes(lines: str, request_bytes_max: int | None) -> None:
     """C5: also where the file names no figure."""
     assert parsed(route(lines)).routes["openai"].request_bytes_max == request_bytes_max
+
+
+@pytest.mark.parametrize(
+    ("routes", "listed"),
+    [
+        pytest.param('["a", "b"]', in_order("ab"), id="names-in-their-order"),
+        pytest.param('[{ name = "a" }, { name = "b" }]', in_order("ab"), id="tables-that-say-no-more-than-names"),
+        pytest.param(
+            '[{ name = "a", weight = 3 }, { name = "b" }]', (Listed("a", 1, 3), Listed("b", 1, 1)), id="shares"
+        ),
+        pytest.param(
+            '[{ name = "a", priority = 2 }, { name = "b", weight = 1000, priority = 100 }, { name = "c" }]',
+            (Listed("a", 2, 1), Listed("b", 100, 1000), Listed("c", 1, 1)),
+            id="priorities",
+        ),
+    ],
+)
+def test_a_model_lists_its_routes_by_order_or_by_priority_and_weight(routes: str, listed: tuple[Listed, ...]) -> None:
+    """M1."""
+    tables = "".join(ROUTE.replace("openai]", f"{name}]") for name in "abc")
+    found = parsed(ACCOUNT + KEY + tables + f"[models.m]\nroutes = {routes}\n").models["m"]
+    assert (found.listed, found.routes) == (listed, tuple(entry.name for entry in listed))
+
+
+def test_a_route_may_be_full_or_drain() -> None:
+    """C3, C6."""
+    found = parsed(route('concurrency = 1\nstate = "drain"')).routes["openai"]
+    assert (found.attempts_max, found.is_draining) == (1, True)
+    assert problems(route('concurrency = 0\nstate = "draining"')) == [
+        "gateway.toml: routes.openai.concurrency: is 0, which is too low; write 1 or more",
+        'gateway.toml: routes.openai.state: is not one of the words allowed here; did you mean "drain"?',
+    ]
 
 
 def test_a_websocket_route_takes_all_it_is_given() -> None:

@@ -155,9 +155,24 @@ def test_a_retryable_code_is_a_word(code: str, words: str) -> None:
     [
         ("[]", "routes: is empty; add at least one entry"),
         ('"openai"', 'routes: must be a list; write it as ["first", "second"]'),
-        ('["openai", 1]', "routes[1]: must be text; write it in quotes"),
+        (
+            '["openai", 1]',
+            'routes[1]: must be the name of a route, or a table; write "NAME", or { name = "NAME", weight = 3 }',
+        ),
         ('["elsewhere"]', "routes[0]: names no route of this file; use one of: openai"),
         ('["openai", "openai"]', "routes[1]: lists a route a second time; remove it"),
+        ('[{ name = "openai" }, { name = "openai" }]', "routes[1]: lists a route a second time; remove it"),
+        ('[{ name = "opneai" }]', 'routes[0].name: names no route of this file; did you mean "openai"?'),
+        ("[{ weight = 1 }]", 'routes[0].name: is missing; add name = "NAME" of a table in routes'),
+        ('[{ name = "openai", weigth = 2 }]', 'routes[0].weigth: is not a known key; did you mean "weight"?'),
+        ('[{ name = "openai", weight = 0 }]', "routes[0].weight: is 0, which is too low; write 1 or more"),
+        ('[{ name = "openai", weight = 1001 }]', "routes[0].weight: is 1001, which is too high; write 1000 or less"),
+        ('[{ name = "openai", priority = 0 }]', "routes[0].priority: is 0, which is too low; write 1 or more"),
+        ('[{ name = "openai", priority = 101 }]', "routes[0].priority: is 101, which is too high; write 100 or less"),
+        (
+            '[{ name = "openai", weight = 1.5 }]',
+            "routes[0].weight: must be a whole number; write it without quotes and without a decimal point",
+        ),
     ],
 )
 def test_a_model_lists_routes_of_the_file_once(routes: str, line: str) -> None:
@@ -196,6 +211,15 @@ def test_a_route_with_another_fault_is_still_known_to_its_models() -> None:
     ]
 
 
+def test_a_list_of_names_and_tables_could_mean_anything() -> None:
+    """M1."""
+    both = ROUTE + ROUTE.replace("openai]", "azure]")
+    text = ACCOUNT + KEY + both + '[models.m]\nroutes = ["openai", { name = "azure", weight = 2 }]\n'
+    assert problems(text) == [
+        "gateway.toml: models.m.routes: mixes names and tables; write every entry as a table, or every one as a name"
+    ]
+
+
 def test_tables_of_the_wrong_type_are_told() -> None:
     assert problems("server = 3\naccounts = []\nkeys = { laptop = 1 }\nroutes = {}\nmodels = 'm'") == [
         "gateway.toml: server: must be a table; write it as [table] with keys below, or as { key = value }",
@@ -215,7 +239,13 @@ def test_an_account_nobody_defined_leaves_nothing_to_suggest() -> None:
 
 def test_every_table_of_the_file_is_known_to_the_explanations() -> None:
     paths = ((), ("server",), ("limits",), ("estimate",), ("accounts", "a"), ("keys", "a"), ("routes", "a"))
-    nested = (("models", "a"), ("keys", "a", "secret"), ("routes", "a", "credential"), ("routes", "a", "price"))
+    nested = (
+        ("models", "a"),
+        ("models", "a", "routes", 0),
+        ("keys", "a", "secret"),
+        ("routes", "a", "credential"),
+        ("routes", "a", "price"),
+    )
 
     assert all(fields_at(path) for path in (*paths, *nested))
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 import trio
 from prometheus_client.parser import text_string_to_metric_families
@@ -139,7 +141,8 @@ async def test_gauges_tell_what_is_open_now(door: str) -> None:
     async with turn(w, door):
         await trio.sleep(1.0)
         sockets = {"open_websockets": 1.0} if door == "websocket" else {}
-        assert samples(w) == {"worker 0": 1, "open_turns": 1, "open_connections": 1, **sockets}
+        held = {"open_turns": 1.0, "open_connections": 1.0, "open_attempts a": 1.0}
+        assert samples(w) == {"worker 0": 1, **held, **sockets}
         w.gateway.drain()
         assert samples(w)["draining"] == 1
     left = {name for name in samples(w) if name.startswith("open_")}
@@ -179,3 +182,20 @@ def test_a_worker_and_its_process_are_named() -> None:
     assert 'gateway_worker{worker="3"} 1.0' in text
     assert "process_resident_memory_bytes" in text
     assert "process_open_fds" in text
+
+
+@in_every_order
+async def test_a_routes_health_is_seen(door: str) -> None:
+    """C3, C6."""
+    slow = A.reply(1.0, A.prelude, A.delta(), A.completed())
+    w = world([A.status(429, headers=(("retry-after", "10"),)), slow], B.answer())
+    await play(w, door)
+    assert samples(w)["route_cooling a"] == 1
+    assert samples(w)["route_coolings_total a"] == 1
+    async with connect(w.app, "http", body=json.dumps(create()).encode()):
+        await trio.sleep_until(10.0)
+    async with connect(w.app, "http", body=json.dumps(create()).encode()):
+        await trio.sleep(0.5)
+        assert samples(w)["open_attempts a"] == samples(w)["route_cooling a"] == 1
+    assert samples(w)["route_probes_total a"] == 1
+    assert not samples(w).keys() & {"open_attempts a", "route_cooling a", "route_coolings_total b"}

@@ -258,9 +258,10 @@ def world(
     wall_clock: Callable[[], float] = time.time,
     transport: str | None = None,
     route_extras: Mapping[str, str] | None = None,
+    listed: str | None = None,
 ) -> World:
     """A gateway whose model has one or two routes, `a` and `b`. The strings are extra lines of the configuration;
-    stores, house and networks can be replaced by others that keep their contracts."""
+    `listed` is the model's list; stores, house and networks can be replaced by others that keep their contracts."""
     extras = {name: f"{route}\n{(route_extras or {}).get(name, '')}" for name in ("a", "b")}
     chosen = {name: _transport(extra, transport) for name, extra in extras.items()}
     replies = {"a": first} | ({} if second is None else {"b": second})
@@ -272,7 +273,7 @@ def world(
         key_extra=key,
         routes="".join(ROUTE.format(name=name, extra=f"{extras[name]}\n{chosen[name]}") for name in replies),
         model=MODEL,
-        names=json.dumps(list(replies)),
+        names=json.dumps(list(replies)) if listed is None else listed,
     )
     config = _parsed(text)
     scripts = {name: Script(name, [r] if isinstance(r, Reply) else r) for name, r in replies.items()}

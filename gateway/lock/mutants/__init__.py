@@ -5,6 +5,7 @@ events.py     what an event is, where its code stands, how a failure is told
 failures.py   the tables by which a failure is judged, and the codes and statuses that are shown
 timing.py     how long, and who wins at the deadline
 money.py      the cells of B3, prices, estimates, what a usage is
+health.py     which routes are left alone, for how long, how much is replayed
 reading.py    how bytes are read, which route is asked, what the house says of itself
 requests.py   which requests are stateless, what goes upstream
 doors.py      headers, splices, close codes, limits of the doors
@@ -20,7 +21,19 @@ import tomllib
 from collections.abc import Mapping
 from importlib import resources
 
-from gateway.lock.mutants import decision, doors, events, failures, money, reading, requests, timing, transports, whole
+from gateway.lock.mutants import (
+    decision,
+    doors,
+    events,
+    failures,
+    health,
+    money,
+    reading,
+    requests,
+    timing,
+    transports,
+    whole,
+)
 from gateway.lock.mutants.flips import Mutant
 
 __all__ = ["Mutant", "all_mutants", "unreached"]
@@ -28,7 +41,7 @@ __all__ = ["Mutant", "all_mutants", "unreached"]
 
 def all_mutants() -> dict[str, Mutant]:
     """Every mutant by its name. ValueError if two have one name."""
-    groups = (decision, events, failures, timing, money, requests, reading, doors, transports, whole)
+    groups = (decision, events, failures, timing, money, requests, reading, health, doors, transports, whole)
     made = [mutant for group in groups for mutant in group.mutants()]
     by_name = {mutant.name: mutant for mutant in made}
     if len(by_name) != len(made):

@@ -114,9 +114,9 @@ def _request_ids() -> Iterator[Mutant]:
 _true_replay: Final = RunningTurn._replay
 
 
-async def _with_its_id(running: RunningTurn, report: Any) -> None:
+async def _with_its_id(running: RunningTurn, replay: Any) -> None:
     held = running._upstream_request_id
-    await _true_replay(running, report)
+    await _true_replay(running, replay)
     running._upstream_request_id = running._upstream_request_id or held
 
 
@@ -124,9 +124,9 @@ def _house(question: str, answer: Callable[..., bool]) -> Flip:
     return swapped(StandingHouse, question, answer)
 
 
-def _backwards(routes: Any, tried: Any, cooling: Any) -> str | None:
-    return next_route(tuple(reversed(routes)), tried, cooling)
+def _backwards(listed: Any, tried: Any, closed: Any, draw: float = 0.0) -> str | None:
+    return next_route([replace(entry, priority=-entry.priority) for entry in listed], tried, closed, draw)
 
 
-def _again(routes: Any, _tried: Any, cooling: Any) -> str | None:
-    return next_route(routes, (), cooling)
+def _again(listed: Any, _tried: Any, closed: Any, draw: float = 0.0) -> str | None:
+    return next_route(listed, (), closed, draw)

@@ -169,8 +169,8 @@ def _clocks() -> Iterator[Mutant]:
 _true_replay: Final = Turn._replay
 
 
-def _with_a_new_hold(machine: Turn, attempt: Any, end: Any) -> None:
-    _true_replay(machine, attempt, end)
+def _with_a_new_hold(machine: Turn, attempt: Any, failure: Any, end: Any) -> None:
+    _true_replay(machine, attempt, failure, end)
     rules = machine._rules
     machine._hold = Hold(rules.hold_seconds, rules.hold_bytes_max, rules.hold_events_max)
 
