@@ -15,17 +15,16 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-import httpx2
 import structlog
 import trio
 from quart import Response
 from quart_trio import QuartTrio
 from werkzeug.exceptions import HTTPException, MethodNotAllowed, RequestEntityTooLarge
 
-from gateway.config import Config, ConfigError, Problem, RouteConfig, load
+from gateway.config import Config, ConfigError, Problem, load
 from gateway.core.eligibility import StatePolicy
 from gateway.core.failures import Refusal
-from gateway.core.messages import AttemptStarted, Door
+from gateway.core.messages import Door
 from gateway.core.money import Basis, ChargePolicy, PartTokens
 from gateway.core.rules import TurnRules
 from gateway.downstream.aside import Aside, RunAside, in_a_thread
@@ -35,7 +34,8 @@ from gateway.downstream.health import HealthDoor
 from gateway.downstream.http import HTTPDoor, HTTPSettings, refuse
 from gateway.downstream.websocket import WebSocketDoor, WebSocketSettings
 from gateway.metrics import PrometheusMeter
-from gateway.ports import Meter, Model, Route
+from gateway.ports import Meter
+from gateway.routes import Network, Routes
 from gateway.server import hardened
 from gateway.server.admin import AdminApp, probe_loop, serve_admin, worker_port
 from gateway.server.deferred import DeferredApp
@@ -49,10 +49,6 @@ from gateway.turn.engine import Engine
 from gateway.turn.house import StandingHouse
 from gateway.turn.places import BoundedPlaces
 from gateway.turn.selection import Selection
-from gateway.upstream.line import Connect
-from gateway.upstream.sse import SSESettings, SSEUpstream
-from gateway.upstream.websocket import WebSocketSettings as WebSocketRoute
-from gateway.upstream.websocket import WebSocketUpstream
 
 logger = structlog.get_logger("gateway.app")
 
@@ -65,11 +61,6 @@ WORKERS: Final = "GATEWAY_WORKERS"
 def new_request_id() -> str:
     """An id that nobody can guess: 128 bits."""
     return f"req_{secrets.token_hex(16)}"
-
-
-Network = httpx2.AsyncBaseTransport | Connect
-"""What a route's bytes go over: for `sse` an HTTP transport, for `websocket` what opens a stream."""
-RouteUpstream = SSEUpstream | WebSocketUpstream
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,9 +92,9 @@ class Gateway:
         self.inbound = InboundBytes(max(config.limits.inbound_bytes_max, config.limits.body_bytes_max))
         self.house = parts.house or StandingHouse()
         self.stores = parts.stores or open_stores(config)
-        self._upstreams = {name: _upstream(config, name, parts.transports.get(name)) for name in config.routes}
+        self.routes = Routes(config, parts.transports)
         self.engine = Engine(
-            Selection(_models(config, self._upstreams), self.house),
+            Selection(self.routes.tables, self.house),
             BookKeeping(
                 self.stores.ledger, self.stores.records, _charge_policy(config), _part_tokens(config), self.meter
             ),
@@ -118,8 +109,7 @@ class Gateway:
     def drain(self) -> None:
         """T7: `/readyz` turns false, no turn and no replay starts, running turns have `drain_timeout` left."""
         self.house.begin_drain()
-        for upstream in self._framed_upstreams:
-            upstream.drain()
+        self.routes.drain()
         self.engine.drain(trio.current_time() + self.config.server.drain_timeout)
 
     @asynccontextmanager
@@ -128,6 +118,7 @@ class Gateway:
         a gateway whose books nobody writes takes no turn."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self.stores.run)
+            nursery.start_soon(self.routes.close_left)
             if self.config.server.metrics_port is not None:
                 nursery.start_soon(self._serve_admin, self.config.server.metrics_port)
             try:
@@ -135,13 +126,8 @@ class Gateway:
             finally:
                 with trio.CancelScope(shield=True):  # each of the two has its own bound
                     await self.stores.aclose()
-                    for upstream in self._upstreams.values():
-                        await upstream.aclose()
+                    await self.routes.aclose()
                 nursery.cancel_scope.cancel()
-
-    @property
-    def _framed_upstreams(self) -> list[WebSocketUpstream]:
-        return [upstream for upstream in self._upstreams.values() if isinstance(upstream, WebSocketUpstream)]
 
     def _app(self, parts: Parts) -> QuartTrio:
         app = QuartTrio("gateway")
@@ -170,12 +156,7 @@ class Gateway:
         watch("open_websockets", "WebSocket connections.", lambda: places.open_websockets)
         watch("inbound_bytes", "Bytes of requests that are held.", lambda: self.inbound.taken)
         watch("waiting_creates", "Creates that wait on a WebSocket.", lambda: websocket.waiting_creates)
-        framed = self._framed_upstreams
-        watch(
-            "idle_upstream_sockets",
-            "Upstream WebSockets that wait for a turn.",
-            lambda: sum(upstream.idle_sockets for upstream in framed),
-        )
+        watch("idle_upstream_sockets", "Upstream WebSockets that wait for a turn.", lambda: self.routes.idle_sockets)
         watch("draining", "1 while the gateway drains.", lambda: self.house.is_draining())
         self.stores.watch(watch, self.meter.watch_total)
 
@@ -210,58 +191,6 @@ def _open_error_pages(app: QuartTrio, new_request_id: Callable[[], str], meter: 
 
 
 # --- from the configuration -------------------------------------------------------------------------------------
-
-
-def _upstream(config: Config, name: str, network: Network | None) -> RouteUpstream:
-    """The adapter for the route's transport (C5)."""
-    route = config.routes[name]
-    if route.transport == "websocket":
-        if isinstance(network, httpx2.AsyncBaseTransport):
-            raise TypeError(f"the network of {name!r} speaks HTTP, its route WebSocket")
-        return WebSocketUpstream(_websocket_route(config, route), network, name)
-    settings = SSESettings(
-        base_url=route.base_url,
-        credential=route.credential,
-        headers=route.headers,
-        connect_seconds=route.connect_seconds,
-        event_bytes_max=config.limits.event_bytes_max,
-        retryable_codes=route.retryable_codes,
-    )
-    if network is not None and not isinstance(network, httpx2.AsyncBaseTransport):
-        raise TypeError(f"the network of {name!r} speaks WebSocket, its route HTTP")
-    return SSEUpstream(settings, network)
-
-
-def _websocket_route(config: Config, route: RouteConfig) -> WebSocketRoute:
-    return WebSocketRoute(
-        base_url=route.base_url,
-        credential=route.credential,
-        headers=route.headers,
-        connect_seconds=route.connect_seconds,
-        event_bytes_max=config.limits.event_bytes_max,
-        retryable_codes=route.retryable_codes,
-        age_seconds_max=route.socket_age_seconds,
-        idle_seconds_max=route.socket_idle_seconds,
-        idle_sockets_max=route.idle_sockets_max,
-    )
-
-
-def _models(config: Config, upstreams: Mapping[str, RouteUpstream]) -> dict[str, Model]:
-    routes = {
-        name: Route(
-            name=name,
-            upstream=upstreams[name],
-            terms=AttemptStarted(route.first_event_seconds, route.idle_seconds, route.retryable_codes),
-            price=route.price,
-            upstream_model=route.upstream_model,
-            request_bytes_max=route.request_bytes_max,
-        )
-        for name, route in config.routes.items()
-    }
-    return {
-        name: Model(name, tuple(routes[route] for route in model.routes), model.max_output_tokens)
-        for name, model in config.models.items()
-    }
 
 
 def _rules(config: Config) -> TurnRules:

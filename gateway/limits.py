@@ -16,6 +16,8 @@ CONNECT_SECONDS: Final = 5.0
 """T3: a TCP and TLS handshake that takes longer is a route at fault."""
 IDLE_SECONDS: Final = 300.0
 """T4: reasoning models fall silent for minutes; clients give up at about five."""
+RESPONSE_SECONDS: Final = 600.0
+"""H1: a whole response without streaming; clients that ask for one wait about as long."""
 CONNECTION_SECONDS_MAX: Final = 3600.0
 """T5: the published life of one WebSocket connection."""
 WRITE_SECONDS_MAX: Final = 60.0
@@ -112,6 +114,18 @@ UPSTREAM_GOODBYE_SECONDS_MAX: Final = 0.1
 """A close frame is a courtesy: to a peer that reads, its write takes no time."""
 UPGRADE_BYTES_MAX: Final = 65_536 + ERROR_BODY_BYTES_MAX
 """An answer to a handshake: its head, and the body where it is a refusal."""
+
+# --- routes (C1, C2) --------------------------------------------------------------------------------------------
+ROUTES_FILE_BYTES_MAX: Final = MIB
+"""A route takes some 200 bytes: thousands of them. A larger file is another one."""
+TABLE_DIGITS: Final = 12
+"""Of a table's hash, where it is shown: two of a file's tables are never alike in so many."""
+ROUTES_KEPT_MAX: Final = 16
+"""Tables that were applied and can be gone back to; the oldest makes room."""
+ROUTES_LOOK_SECONDS: Final = 0.5
+"""How often a process looks whether its files have changed: two calls that touch no disk."""
+ROUTES_STEADY_SECONDS: Final = 1.0
+"""A file that was not touched for so long is not half written; an editor's or a copy's pauses are shorter."""
 
 # --- the gateway's own waits and bursts -------------------------------------------------------------------------
 CLOSE_BOOKS_SECONDS_MAX: Final = 5.0

@@ -151,7 +151,8 @@ SPLICED_BYTES_MAX: Final = 256
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """A configured way to run a model. `request_bytes_max` is what its transport carries (C5), None for any size."""
+    """A configured way to run a model. `request_bytes_max` is what its transport carries (C5), None for any size;
+    `stores_by_default` is what its upstream does with a request that does not say `store` (S1)."""
 
     name: str
     upstream: Upstream
@@ -159,6 +160,7 @@ class Route:
     price: Price
     upstream_model: str | None = None
     request_bytes_max: int | None = None
+    stores_by_default: bool = True
 
     def body(self, request: TurnRequest) -> bytes:
         """H3: what goes up for a request."""
@@ -176,11 +178,13 @@ class Route:
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """A model's routes, in order, and the output limit that a reservation assumes if the request names none (B6)."""
+    """A model's routes, in order, and the output limit that a reservation assumes if the request names none (B6);
+    `table` is the hash of the table it is of (C2)."""
 
     name: str
     routes: tuple[Route, ...]
     max_output_tokens: int
+    table: str = ""
 
 
 class Draining(Protocol):

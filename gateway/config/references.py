@@ -20,19 +20,25 @@ Table = Mapping[str, object]
 Finding = tuple[KeyPath, str, str]
 
 
-def reference_problems(document: Table, surroundings: Surroundings, file: str) -> Iterator[Problem]:
-    """All of them, in the order of the file's tables."""
+def gateway_problems(
+    document: Table, routes: Table | None, surroundings: Surroundings, file: str, where: str = "of this file"
+) -> list[Problem]:
+    """Those of gateway.toml, in the order of its tables. `routes` is the document with the models, None if it cannot be
+    had; `where` says which that is."""
     findings = (
         *_half_of_tls(document),
         *_too_few_sockets(document),
         *_wrong_store(document),
         *_unknown_accounts(document),
         *_same_secrets(document, surroundings),
-        *_unknown_models(document),
-        *_wrong_routes(document),
+        *(() if routes is None else _unknown_models(document, routes, where)),
     )
-    for path, problem, fix in findings:
-        yield Problem(file, key_path(path), problem, fix)
+    return [Problem(file, key_path(path), problem, fix) for path, problem, fix in findings]
+
+
+def routes_problems(routes: Table, file: str) -> list[Problem]:
+    """Those of the models and their routes."""
+    return [Problem(file, key_path(path), problem, fix) for path, problem, fix in _wrong_routes(routes)]
 
 
 def table_at(table: object, name: str) -> Table:
@@ -82,13 +88,13 @@ def _unknown_accounts(document: Table) -> Iterator[Finding]:
             yield ("keys", name, "account"), "names no account of this file", suggestion(account, accounts)
 
 
-def _unknown_models(document: Table) -> Iterator[Finding]:
-    known = list(table_at(document, "models"))
+def _unknown_models(document: Table, routes: Table, where: str) -> Iterator[Finding]:
+    known = list(table_at(routes, "models"))
     for name in table_at(document, "keys"):
         models = table_at(table_at(document, "keys"), name).get("models")
         for position, model in enumerate(models if isinstance(models, list) else []):
             if isinstance(model, str) and model not in known:
-                yield ("keys", name, "models", position), "names no model of this file", suggestion(model, known)
+                yield ("keys", name, "models", position), f"names no model {where}", suggestion(model, known)
 
 
 def _same_secrets(document: Table, surroundings: Surroundings) -> Iterator[Finding]:

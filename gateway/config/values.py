@@ -3,9 +3,12 @@
 The names of fields carry their units where the file's do not. Secrets are kept out of every repr.
 """
 
+import hashlib
+import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Literal
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Final, Literal
 
 from gateway import limits
 from gateway.config.tables import Estimate, LedgerTable, Limits, Server
@@ -44,6 +47,7 @@ class RouteConfig:
     first_event_seconds: float = limits.FIRST_EVENT_SECONDS
     idle_seconds: float = limits.IDLE_SECONDS
     connect_seconds: float = limits.CONNECT_SECONDS
+    response_seconds: float = limits.RESPONSE_SECONDS
     retryable_codes: frozenset[str] = frozenset(RETRYABLE_CODES)
     headers: tuple[tuple[str, str], ...] = ()
     transport: Literal["sse", "websocket"] = "sse"
@@ -51,6 +55,9 @@ class RouteConfig:
     socket_age_seconds: float = limits.UPSTREAM_SOCKET_SECONDS_MAX
     socket_idle_seconds: float = limits.UPSTREAM_SOCKET_IDLE_SECONDS_MAX
     idle_sockets_max: int = limits.UPSTREAM_IDLE_SOCKETS_MAX
+    credential_header: str = "authorization"
+    credential_form: Literal["bearer", "plain"] = "bearer"
+    stores_by_default: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,9 +69,32 @@ class ModelConfig:
     max_output_tokens: int
 
 
+SECRET_DIGEST_BYTES: Final = 2
+"""What of a secret's SHA-256 counts: a rotated secret changes the table's hash, and the hash cannot confirm a guess of
+the secret, for one of 65,536 fits."""
+
+
+def hash_of(routes: Mapping[str, RouteConfig], models: Mapping[str, ModelConfig]) -> str:
+    """SHA-256 over what a table says, in hexadecimal digits; the order of its tables and its wording do not count."""
+    content = {
+        "routes": {name: _counted(route) for name, route in routes.items()},
+        "models": {name: asdict(model) for name, model in models.items()},
+    }
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+def _counted(route: RouteConfig) -> dict[str, Any]:
+    counted = {**asdict(route), "retryable_codes": sorted(route.retryable_codes)}
+    if route.credential is not None:
+        digest = hashlib.sha256(route.credential.encode()).digest()
+        counted["credential"] = digest[:SECRET_DIGEST_BYTES].hex()
+    return counted
+
+
 @dataclass(frozen=True, slots=True)
 class Config:
-    """All of it. `accounts`, `routes` and `models` are by name, in the order of the file."""
+    """All of it. `accounts`, `routes` and `models` are by name, in the order of the file; the last two are swapped
+    while it serves (C2). `routes_file` is where they stand if `file` names one, None if they stand in `file` itself."""
 
     server: Server
     limits: Limits
@@ -74,3 +104,15 @@ class Config:
     keys: tuple[StaticKey, ...]
     routes: Mapping[str, RouteConfig]
     models: Mapping[str, ModelConfig]
+    file: Path | None = field(default=None, compare=False)
+    routes_file: Path | None = field(default=None, compare=False)
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """All that were read."""
+        return tuple(path for path in (self.file, self.routes_file) if path is not None)
+
+    @property
+    def table_hash(self) -> str:
+        """Which table it is: alike for equal models and routes."""
+        return hash_of(self.routes, self.models)

@@ -87,8 +87,10 @@ class Books:
         spend_limits: tuple[SpendLimit, ...] = (),
         *,
         is_stored: bool = False,
+        table: str = "",
     ) -> None:
         self._keeping = keeping
+        self._table = table
         self._opening = opening
         self._spend_limits = spend_limits
         self._is_to_be_found = is_stored
@@ -324,6 +326,7 @@ class Books:
             account=self._opening.account,
             key=self._opening.key,
             model=self._opening.model,
+            table=self._table[: limits.TABLE_DIGITS],
             door=self._opening.door.value,
             client_address=self._opening.client_address,
             outcome=closing.outcome,
@@ -370,6 +373,6 @@ async def open_books(keeping: BookKeeping, order: Order, model: Model, door: Doo
         key=order.key,
     )
     is_stored = STORED in request.stateful_reasons
-    books = Books(keeping, opening, input_tokens, order.spend_limits, is_stored=is_stored)
+    books = Books(keeping, opening, input_tokens, order.spend_limits, is_stored=is_stored, table=model.table)
     await books.open()
     return books

@@ -51,14 +51,18 @@ class Engine:
 
     async def run_turn(self, order: Order, client: Downstream) -> None:
         """One turn, from reservation to last frame. Raises Refusal if it may not begin: then nothing was written."""
+        with self._selection.turn():
+            await self._run_turn(order, client)
+
+    async def _run_turn(self, order: Order, client: Downstream) -> None:
         model, first, books = await self._admit(order, client)
         rules = replace(self._rules, connection_limit_at=order.connection_limit_at, cut_at=order.cut_at)
-        turn = RunningTurn(order, client, model, books, self._selection, rules, self._write_seconds)
+        turn = RunningTurn(order, client, model, first, books, self._selection, rules, self._write_seconds)
         if self._drain_ends_at is not None:
             turn.signal(DrainStarted(self._drain_ends_at))
         self._running.add(turn)
         try:
-            await turn.run(first)
+            await turn.run()
         finally:
             self._running.discard(turn)
 

@@ -25,6 +25,7 @@ import trio
 
 from gateway import limits
 from gateway.core.alias import with_model
+from gateway.core.eligibility import reasons_on
 from gateway.core.events import EventClass
 from gateway.core.messages import (
     AttemptEnded,
@@ -66,6 +67,7 @@ class RunningTurn:
         order: Order,
         client: Downstream,
         model: Model,
+        first: Route,
         books: Books,
         selection: Selection,
         rules: TurnRules,
@@ -74,13 +76,14 @@ class RunningTurn:
         self._order = order
         self._client = client
         self._model = model
+        self._first = first
         self._books = books
         self._selection = selection
         self._write_seconds = write_seconds
         self._turn = Turn(
             client.door,
             rules,
-            stateful_reasons=order.request.stateful_reasons,
+            stateful_reasons=reasons_on(order.request, stores_by_default=first.stores_by_default),
             replay_is_disabled=order.replay_is_disabled or order.request.client_refused_replay,
         )
         self._tried: list[str] = []
@@ -107,7 +110,7 @@ class RunningTurn:
         self._mail.append((arrived, trio.current_time()))
         self._waiting.cancel()
 
-    async def run(self, first: Route) -> None:
+    async def run(self) -> None:
         """The turn's life. However it ends, its books are closed when this returns."""
         try:
             async with trio.open_nursery() as self._nursery:
@@ -115,7 +118,7 @@ class RunningTurn:
                 self._nursery.start_soon(self._watch_client)
                 self._nursery.start_soon(self._write_client, frames_in)
                 async with frames_out:
-                    await self._hold_buffer(first, frames_out)
+                    await self._hold_buffer(frames_out)
                 await self._see_it_written()
         except BaseException as error:  # noqa: ASYNC103 - what is not a bug is raised again
             await self._end_abruptly(error)  # noqa: ASYNC102 - the books shield themselves, the client may be cut
@@ -124,9 +127,9 @@ class RunningTurn:
 
     # --- the four tasks -----------------------------------------------------------------------------------------
 
-    async def _hold_buffer(self, first: Route, frames: trio.MemorySendChannel[Frames]) -> None:
+    async def _hold_buffer(self, frames: trio.MemorySendChannel[Frames]) -> None:
         try:
-            await self._start_attempt(first)
+            await self._start_attempt(self._first)
         except LedgerUnavailable:
             self._mail.append((GatewayFailed(STORE_AWAY), trio.current_time()))
         while self._outgoing or self._turn.phase is not Phase.DONE:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from http.cookiejar import CookieJar, DefaultCookiePolicy
 from typing import Final
 
@@ -30,6 +30,7 @@ from gateway.core.request import TurnRequest
 from gateway.core.sse import BlockTooLarge, SSEParser
 from gateway.ports import Stamped, UpstreamCall
 from gateway.upstream.answers import (
+    Credential,
     bad_response,
     headers_for,
     headers_of,
@@ -56,7 +57,7 @@ class SSESettings:
     """What differs from route to route. Durations are seconds."""
 
     base_url: str
-    credential: str | None = field(default=None, repr=False)
+    credential: Credential | None = None
     headers: Headers = ()
     connect_seconds: float = limits.CONNECT_SECONDS
     event_bytes_max: int = limits.EVENT_BYTES_MAX

@@ -20,7 +20,7 @@ from __future__ import annotations
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -35,7 +35,7 @@ from gateway.core.messages import AttemptEnded, Batch, Head, Headers, Opened
 from gateway.core.request import TurnRequest
 from gateway.core.sse import sse_block
 from gateway.ports import Stamped, UpstreamCall
-from gateway.upstream.answers import headers_for, never_sent
+from gateway.upstream.answers import Credential, headers_for, never_sent
 from gateway.upstream.line import Connect, Line, LineSettings
 from gateway.upstream.pool import Pool
 
@@ -50,7 +50,7 @@ class WebSocketSettings:
     """What differs from route to route. Durations are seconds; the base URL is the one of HTTP."""
 
     base_url: str
-    credential: str | None = field(default=None, repr=False)
+    credential: Credential | None = None
     headers: Headers = ()
     connect_seconds: float = limits.CONNECT_SECONDS
     event_bytes_max: int = limits.EVENT_BYTES_MAX
@@ -80,6 +80,10 @@ class WebSocketUpstream:
     def drain(self) -> None:
         """T7: nothing is kept for turns that will not come."""
         self._pool.drain()
+
+    def resume(self) -> None:
+        """C2: the route stands again, before its last turn has ended."""
+        self._pool.resume()
 
     async def aclose(self) -> None:
         """Close the idle sockets."""
