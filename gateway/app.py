@@ -21,6 +21,7 @@ from quart import Response
 from quart_trio import QuartTrio
 from werkzeug.exceptions import HTTPException, MethodNotAllowed, RequestEntityTooLarge
 
+from gateway import limits
 from gateway.config import Config, ConfigError, Problem, load
 from gateway.core.eligibility import StatePolicy
 from gateway.core.failures import Refusal
@@ -42,6 +43,7 @@ from gateway.server.deferred import DeferredApp
 from gateway.server.hardened.inbound import InboundBytes
 from gateway.server.hardened.settings import Cut
 from gateway.server.logs import configure_logs
+from gateway.server.reloading import Read, Reloading
 from gateway.server.sockets import Sockets
 from gateway.stores import Stores, open_stores
 from gateway.turn.books import BookKeeping
@@ -75,6 +77,8 @@ class Parts:
     run_aside: RunAside | None = None
     """Where large bodies are read; in a thread if nothing is said."""
     wall_clock: Callable[[], float] = time.time
+    read: Read | None = None
+    """How the configuration's files are read again (C2); never if nothing is said."""
 
 
 class Gateway:
@@ -85,6 +89,7 @@ class Gateway:
         parts = parts or Parts()
         self.worker = _number(os.environ, WORKER, otherwise=0)
         self.workers = _number(os.environ, WORKERS, otherwise=1)
+        as_read = config
         self.config = config = replace(config, limits=config.limits.shared_by(self.workers))
         self.meter = PrometheusMeter(str(self.worker))
         self.places = _places(config)
@@ -93,6 +98,8 @@ class Gateway:
         self.house = parts.house or StandingHouse()
         self.stores = parts.stores or open_stores(config)
         self.routes = Routes(config, parts.transports)
+        self.reloading = Reloading(as_read, parts.read or (lambda: as_read), self.swap, self.meter.reloaded)
+        self.meter.table_serves(config.table_hash[: limits.TABLE_DIGITS])
         self.engine = Engine(
             Selection(self.routes.tables, self.house),
             BookKeeping(
@@ -112,6 +119,11 @@ class Gateway:
         self.routes.drain()
         self.engine.drain(trio.current_time() + self.config.server.drain_timeout)
 
+    def swap(self, config: Config) -> None:
+        """Have turns begin on the models and routes of this configuration; those that run go on (C2)."""
+        self.routes.swap(config)
+        self.meter.table_serves(config.table_hash[: limits.TABLE_DIGITS])
+
     @asynccontextmanager
     async def services(self) -> AsyncIterator[None]:
         """What lives beside the app for as long as it is served. A crash of it ends the block, and with it the serving:
@@ -119,6 +131,7 @@ class Gateway:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self.stores.run)
             nursery.start_soon(self.routes.close_left)
+            nursery.start_soon(self.reloading.watch)
             if self.config.server.metrics_port is not None:
                 nursery.start_soon(self._serve_admin, self.config.server.metrics_port)
             try:
@@ -254,11 +267,12 @@ def _number(environ: Mapping[str, str], name: str, *, otherwise: int) -> int:
 
 def _configured() -> QuartTrio:
     """The app that the environment's GATEWAY_CONFIG describes, for a Hypercorn that is hardened as it starts it."""
-    config = load(Path(os.environ.get("GATEWAY_CONFIG", "gateway.toml")), os.environ)
+    read = partial(load, Path(os.environ.get("GATEWAY_CONFIG", "gateway.toml")), os.environ)
+    config = read()
     configure_logs(config.server.log_format, config.server.log_level)
     hardened.install()
     logger.warning("not_for_production", fix="use `gateway serve`; hypercorn cuts running turns when it is stopped")
-    gateway = Gateway(config)
+    gateway = Gateway(config, Parts(read=read))
     _serve_in_lifespan(gateway)
     return gateway.app
 

@@ -92,7 +92,7 @@ async def test_a_line_without_end_is_not_read_to_its_end(tmp_path: Path) -> None
     async with answering(path), await trio.open_unix_socket(str(path)) as stream:
         await stream.send_all(b"x" * (module.REQUEST_BYTES_MAX + module.REQUEST_BYTES_MAX // 2))
         answer = await stream.receive_some()
-    assert json.loads(answer)["error"] == "a line is longer than 65536 bytes"
+    assert json.loads(answer)["error"] == f"a line is longer than {module.REQUEST_BYTES_MAX} bytes"
 
 
 @on_trio
