@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import trio
 from prometheus_client.parser import text_string_to_metric_families
@@ -12,7 +14,7 @@ from gateway.lock.virtual import virtual_run
 from gateway.metrics import PrometheusMeter, outcome_label
 from gateway.ports import Meter, NoMeter, TurnMeasures
 from gateway.upstream.scripted import Break, Silence
-from support.gateways import World, create, create_frame, play, turn, world
+from support.gateways import MODEL, World, create, create_frame, play, turn, world
 from support.virtual import in_every_order
 from support.voices import A, B
 
@@ -44,6 +46,7 @@ async def test_a_turn_is_counted_once_with_its_times_and_its_money(door: str) ->
     await play(w, door)
     assert samples(w) == {
         "worker 0": 1,
+        "route_table": 1,
         f"turns_total {door} completed none": 1,
         "attempts_total a completed": 1,
         "settled_nanodollars_total": 7000,
@@ -112,6 +115,7 @@ async def test_a_refusal_is_counted_by_its_code_and_is_no_turn(door: str) -> Non
     await _refused(w, door, background=True)
     assert samples(w) == {
         "worker 0": 1,
+        "route_table": 1,
         f"refusals_total {door} model_not_found": 1,
         f"refusals_total {door} unsupported_parameter": 1,
     }
@@ -139,7 +143,7 @@ async def test_gauges_tell_what_is_open_now(door: str) -> None:
     async with turn(w, door):
         await trio.sleep(1.0)
         sockets = {"open_websockets": 1.0} if door == "websocket" else {}
-        assert samples(w) == {"worker 0": 1, "open_turns": 1, "open_connections": 1, **sockets}
+        assert samples(w) == {"worker 0": 1, "route_table": 1, "open_turns": 1, "open_connections": 1, **sockets}
         w.gateway.drain()
         assert samples(w)["draining"] == 1
     left = {name for name in samples(w) if name.startswith("open_")}
@@ -179,3 +183,18 @@ def test_a_worker_and_its_process_are_named() -> None:
     assert 'gateway_worker{worker="3"} 1.0' in text
     assert "process_resident_memory_bytes" in text
     assert "process_open_fds" in text
+
+
+@pytest.mark.trio(run=virtual_run)
+async def test_the_table_that_serves_is_told_by_its_hash_alone() -> None:
+    """C2: the one before it is gone."""
+    w = world(A.answer(), B.answer())
+    model = replace(w.gateway.config.models[MODEL], routes=("b",))
+    config = replace(w.gateway.config, models={MODEL: model})
+    w.gateway.swap(config)
+    w.gateway.meter.reloaded("applied")
+    told = w.gateway.meter.exposition().decode().splitlines()
+    assert [line for line in told if line.startswith("gateway_route_table")] == [
+        f'gateway_route_table{{table="{config.table_hash[:12]}"}} 1.0'
+    ]
+    assert 'gateway_route_reloads_total{result="applied"} 1.0' in told
