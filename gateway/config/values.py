@@ -6,7 +6,7 @@ The names of fields carry their units where the file's do not. Secrets are kept 
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -77,18 +77,24 @@ the secret, for one of 65,536 fits."""
 def hash_of(routes: Mapping[str, RouteConfig], models: Mapping[str, ModelConfig]) -> str:
     """SHA-256 over what a table says, in hexadecimal digits; the order of its tables and its wording do not count."""
     content = {
-        "routes": {name: _counted(route) for name, route in routes.items()},
-        "models": {name: asdict(model) for name, model in models.items()},
+        "routes": {name: _said(route) for name, route in routes.items()},
+        "models": {name: _said(model) for name, model in models.items()},
     }
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+    return hashlib.sha256(json.dumps(content, sort_keys=True, default=_plain).encode()).hexdigest()
 
 
-def _counted(route: RouteConfig) -> dict[str, Any]:
-    counted = {**asdict(route), "retryable_codes": sorted(route.retryable_codes)}
-    if route.credential is not None:
-        digest = hashlib.sha256(route.credential.encode()).digest()
-        counted["credential"] = digest[:SECRET_DIGEST_BYTES].hex()
-    return counted
+def _said(value: RouteConfig | ModelConfig) -> dict[str, Any]:
+    """Its fields, a secret's beginning of a digest in its place."""
+    said = {one.name: getattr(value, one.name) for one in fields(value)}
+    if said.get("credential") is not None:
+        digest = hashlib.sha256(said["credential"].encode()).digest()
+        said["credential"] = digest[:SECRET_DIGEST_BYTES].hex()
+    return said
+
+
+def _plain(value: Any) -> Any:
+    """What JSON has no form for: sets, and values of their own."""
+    return sorted(value) if isinstance(value, frozenset) else asdict(value)
 
 
 @dataclass(frozen=True, slots=True)

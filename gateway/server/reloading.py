@@ -110,6 +110,7 @@ class Reloading:
     ) -> None:
         self._started = started
         self._config = started
+        self._table = started.table_hash
         self._read = read
         self._swap = swap
         self._count = count
@@ -131,7 +132,7 @@ class Reloading:
     @property
     def table(self) -> str:
         """The hash of the table that serves."""
-        return self._config.table_hash
+        return self._table
 
     def ask(self) -> None:
         """Have the files read now; returns at once."""
@@ -180,7 +181,7 @@ class Reloading:
         return Outcome(Result.REFUSED, self.table, problems)
 
     def _accepted(self, config: Config, why: str) -> Outcome:
-        before, self._config = self.table, config
+        before, self._config, self._table = self._table, config, config.table_hash
         self._tell_cold(config)
         shown = self.table[: limits.TABLE_DIGITS]
         if self.table == before:

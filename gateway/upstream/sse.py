@@ -41,6 +41,7 @@ from gateway.upstream.answers import (
     why,
 )
 from gateway.upstream.encodings import Decoder, EncodingError, decoder_for
+from gateway.upstream.trust import trusted
 
 logger = structlog.get_logger("gateway.upstream")
 
@@ -72,6 +73,7 @@ class SSEUpstream:
         self._url = settings.base_url.rstrip("/") + "/responses"
         self._client = httpx2.AsyncClient(
             transport=transport,
+            verify=trusted(),
             cookies=CookieJar(policy=DefaultCookiePolicy(allowed_domains=[])),
             timeout=httpx2.Timeout(None, connect=settings.connect_seconds),
             limits=httpx2.Limits(max_connections=None, max_keepalive_connections=None),

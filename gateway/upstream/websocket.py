@@ -24,7 +24,6 @@ from dataclasses import dataclass
 from typing import Final
 from urllib.parse import urlsplit
 
-import httpx2
 import structlog
 import trio
 
@@ -38,6 +37,7 @@ from gateway.ports import Stamped, UpstreamCall
 from gateway.upstream.answers import Credential, headers_for, never_sent
 from gateway.upstream.line import Connect, Line, LineSettings
 from gateway.upstream.pool import Pool
+from gateway.upstream.trust import trusted
 
 logger = structlog.get_logger("gateway.upstream")
 
@@ -204,7 +204,7 @@ class Network:
         url = urlsplit(base_url)
         self._host = url.hostname or ""
         self._port = url.port or PORTS[url.scheme]
-        self._tls = (tls or httpx2.create_ssl_context(trust_env=False)) if url.scheme == "https" else None
+        self._tls = (tls or trusted()) if url.scheme == "https" else None
 
     async def __call__(self) -> trio.abc.Stream:
         """Raises OSError, or BrokenResourceError where TLS fails."""
