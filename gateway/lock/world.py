@@ -19,7 +19,7 @@ import trio
 from gateway.app import Gateway, Parts
 from gateway.config import Config, ConfigError, Problem, parse
 from gateway.lock.notation import Speaker
-from gateway.lock.scenario import MODEL, Scenario, ScenarioError, UpstreamReply
+from gateway.lock.scenario import MODEL, Scenario, ScenarioError, Swap, UpstreamReply
 from gateway.lock.stores import Stores
 from gateway.turn.house import StandingHouse
 from gateway.upstream.scripted import EVENT_STREAM, JSON_BODY, Call, Reply, Script, ScriptedTransport
@@ -41,6 +41,8 @@ class World:
     gateway: Gateway
     scripts: Mapping[str, Script]
     stores: Stores
+    swaps: tuple[tuple[float, Config], ...] = ()
+    """When which configuration's routes take over (C2)."""
 
     @property
     def calls(self) -> list[Call]:
@@ -51,7 +53,9 @@ class World:
 def make_world(scenario: Scenario, file: str, change: Change | None = None) -> World:
     """The gateway that a scenario describes. Raises ScenarioError."""
     config = configured(scenario, file)
-    config = config if change is None else change(config)
+    changed: Change = change or (lambda config: config)
+    config = changed(config)
+    swaps = tuple((swap.at, changed(swapped_in(scenario, swap, file))) for swap in scenario.swap)
     stores = Stores(config, scenario.fault)
     scripts = {route: Script(route, _replies(scenario, route, config)) for route in scenario.routes}
     house = StandingHouse()
@@ -63,7 +67,7 @@ def make_world(scenario: Scenario, file: str, change: Change | None = None) -> W
         new_request_id=_numbered(),
         wall_clock=lambda: NEW_YEAR + trio.current_time(),
     )
-    return World(Gateway(config, stores.put_into(parts)), scripts, stores)
+    return World(Gateway(config, stores.put_into(parts)), scripts, stores, swaps)
 
 
 def _numbered() -> Callable[[], str]:
@@ -82,6 +86,21 @@ def configured(scenario: Scenario, file: str) -> Config:
         raise ScenarioError([Problem(file, f"config.routes.{name}", "is no route here", fix) for name in strangers])
     try:
         return _parsed(toml_text(document(scenario)), f"{file}: config")
+    except ConfigError as error:
+        raise ScenarioError(list(error.problems)) from None
+
+
+def swapped_in(scenario: Scenario, swap: Swap, file: str) -> Config:
+    """The scenario's configuration with the swap's routes. Raises ScenarioError."""
+    strangers = [name for name in {*swap.routes, *swap.settings} if name not in scenario.routes]
+    if strangers:
+        fix = f"give it a reply, or name one of: {', '.join(scenario.routes)}"
+        raise ScenarioError([Problem(file, f"swap: {name}", "is no route here", fix) for name in sorted(strangers)])
+    tables = document(scenario)
+    tables["routes"] = {name: {**tables["routes"][name], **swap.settings.get(name, {})} for name in swap.routes}
+    tables["models"][MODEL]["routes"] = list(swap.routes)
+    try:
+        return _parsed(toml_text(tables), f"{file}: swap")
     except ConfigError as error:
         raise ScenarioError(list(error.problems)) from None
 
