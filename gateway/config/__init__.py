@@ -23,7 +23,7 @@ from pydantic import ValidationError
 
 from gateway import limits
 from gateway.config.explain import explain
-from gateway.config.files import Candidate, parse_toml, read_routes_text, read_text, too_large
+from gateway.config.files import Candidate, parse_toml, read_routes_text, read_text, stamp, too_large
 from gateway.config.instants import instant_of
 from gateway.config.problems import ConfigError, Problem
 from gateway.config.references import gateway_problems, routes_problems, table_at
@@ -71,8 +71,9 @@ S = TypeVar("S", bound=Section)
 def load(path: Path, environ: Mapping[str, str], candidate: Candidate | None = None) -> Config:
     """The configuration in the file at `path`, and in the routes file that it names, if it does; with a `candidate` as
     if that stood in the routes file. Raises ConfigError with everything that is wrong with it."""
+    stood = stamp(path)
     config = parse(read_text(path), file=str(path), environ=environ, directory=path.parent, candidate=candidate)
-    return replace(config, file=path)
+    return replace(config, file=path, stamps=(stood, *config.stamps))
 
 
 def load_routes(candidate: Candidate, environ: Mapping[str, str], directory: Path) -> str:
@@ -128,6 +129,7 @@ def _parse_two(document: dict[str, Any], surroundings: Surroundings, file: str, 
         fix = f"move it to {path}, or write the routes here too"
         problems.append(Problem(file, "models", "stands apart from the routes, which are in a file of their own", fix))
     hot, of_routes, routes_document = None, [], None
+    stood = stamp(path)
     try:
         routes_document = _routes_document(path, file, candidate)
     except ConfigError as error:
@@ -139,7 +141,7 @@ def _parse_two(document: dict[str, Any], surroundings: Surroundings, file: str, 
     problems += of_routes
     if validated is None or hot is None or problems:
         raise ConfigError(problems)
-    return replace(_build(validated, hot), routes_file=path)
+    return replace(_build(validated, hot), routes_file=path, stamps=(stood,))
 
 
 def _routes_document(path: Path, file: str, candidate: Candidate | None) -> dict[str, Any]:

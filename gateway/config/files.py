@@ -14,6 +14,8 @@ from gateway import limits
 from gateway.config.problems import ConfigError, Problem, key_path
 
 Document = dict[str, Any]
+Stamp = tuple[int, int, int] | None
+"""A file's time, size and inode, None where there is none. One that is renamed into place has another inode."""
 
 _PLACE: Final = re.compile(r" \(at (?:line (\d+), column (\d+)|end of document)\)\Z")
 _DECLARED_TWICE: Final = re.compile(r"Cannot declare (\(.*\)) twice")
@@ -25,6 +27,15 @@ class Candidate:
 
     text: str
     name: str
+
+
+def stamp(path: Path) -> Stamp:
+    """How the file stands now; taken before it is read, so that a later change is seen as one."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_size, found.st_ino
 
 
 def read_text(path: Path) -> str:

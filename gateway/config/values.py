@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from gateway import limits
+from gateway.config.files import Stamp
 from gateway.config.tables import Estimate, LedgerTable, Limits, Server
 from gateway.core.failures import RETRYABLE_CODES
 from gateway.core.keys import Key
@@ -112,6 +113,8 @@ class Config:
     models: Mapping[str, ModelConfig]
     file: Path | None = field(default=None, compare=False)
     routes_file: Path | None = field(default=None, compare=False)
+    stamps: tuple[Stamp, ...] = field(default=(), compare=False)
+    """How these files stood when they were read."""
 
     @property
     def files(self) -> tuple[Path, ...]:

@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from math import inf
 from pathlib import Path
 from typing import Final
 
@@ -24,6 +25,7 @@ import trio
 
 from gateway import limits
 from gateway.config import Config, ConfigError, Problem
+from gateway.config.files import Stamp, stamp
 
 logger = structlog.get_logger("gateway.routes")
 
@@ -34,8 +36,7 @@ ASKED: Final = "asked"
 FILE_CHANGED: Final = "file_changed"
 """Why files are read again."""
 
-Signature = tuple[tuple[int, int, int] | None, ...]
-"""Of each file its time, size and inode; None where there is none. One that is renamed into place has another inode."""
+Stamps = Sequence[Stamp]
 Read = Callable[[], Config]
 RunRead = Callable[[Read], Awaitable[Config]]
 
@@ -62,23 +63,15 @@ async def in_a_thread(read: Read) -> Config:
     return await trio.to_thread.run_sync(read)
 
 
-def signature(files: Sequence[Path]) -> Signature:
+def stamps(files: Sequence[Path]) -> Stamps:
     """How the files stand now."""
-    return tuple(_stamp(path) for path in files)
-
-
-def _stamp(path: Path) -> tuple[int, int, int] | None:
-    try:
-        found = path.stat()
-    except OSError:
-        return None
-    return found.st_mtime_ns, found.st_size, found.st_ino
+    return tuple(stamp(path) for path in files)
 
 
 class Steadiness:
     """When changed files are to be read: `now` is an argument, and what was seen of them."""
 
-    def __init__(self, known: Signature, now: float) -> None:
+    def __init__(self, known: Stamps, now: float) -> None:
         self._known = known
         self._seen = known
         self._since = now
@@ -86,13 +79,13 @@ class Steadiness:
     def __repr__(self) -> str:
         return f"<Steadiness, changed={self._seen != self._known}>"
 
-    def is_due(self, found: Signature, now: float) -> bool:
+    def is_due(self, found: Stamps, now: float) -> bool:
         """Whether the files are other than those that were read, and were left alone for long enough."""
         if found != self._seen:
             self._seen, self._since = found, now
         return found != self._known and now - self._since >= limits.ROUTES_STEADY_SECONDS
 
-    def was_read(self, found: Signature) -> None:
+    def was_read(self, found: Stamps) -> None:
         """What is read is known, whatever came of it."""
         self._known = found
 
@@ -118,7 +111,7 @@ class Reloading:
         self._asked = trio.Event()
         self._reloaded = trio.Event()
         self._one_at_a_time = trio.Lock()
-        self._steadiness = Steadiness(signature(started.files), 0.0)
+        self._steadiness = Steadiness(started.stamps, 0.0)
         self._told_cold: list[str] = []
 
     def __repr__(self) -> str:
@@ -146,30 +139,30 @@ class Reloading:
     async def watch(self) -> None:
         """Reload whenever somebody asks, or the files have changed and are steady, until cancelled."""
         while True:
-            with trio.move_on_after(limits.ROUTES_LOOK_SECONDS):
+            with trio.move_on_after(limits.ROUTES_LOOK_SECONDS if self._config.files else inf):
                 await self._asked.wait()
             if self._asked.is_set():
                 self._asked = trio.Event()
                 await self.reload(ASKED)
-            elif self._steadiness.is_due(signature(self._config.files), trio.current_time()):
+            elif self._steadiness.is_due(stamps(self._config.files), trio.current_time()):
                 await self.reload(FILE_CHANGED)
 
     async def reload(self, why: str) -> Outcome:
         """Read the files, and have their table serve if it can be used and is another one."""
         async with self._one_at_a_time:
-            before = signature(self._config.files)
+            before = stamps(self._config.files)
             found: Config | ConfigError
             try:
                 found = await self._run_read(self._read)
             except ConfigError as error:
                 found = error
-            if why == FILE_CHANGED and signature(self._config.files) != before:
+            if why == FILE_CHANGED and stamps(self._config.files) != before:
                 return Outcome(Result.UNCHANGED, self.table)  # it was written to meanwhile: look at it again
             if isinstance(found, ConfigError):
                 outcome = self._refused(found.problems, why)
             else:
                 outcome = self._accepted(found, why)
-            self._steadiness.was_read(before)
+            self._steadiness.was_read(before if isinstance(found, ConfigError) else found.stamps)
             self._count(outcome.result.value)
             self._reloaded.set()
             self._reloaded = trio.Event()

@@ -6,7 +6,7 @@ import pytest
 
 from config.samples import ACCOUNT, ENVIRON, KEY, MODEL, ROUTE, SMALLEST
 from gateway import limits
-from gateway.config import Candidate, ConfigError, load, load_routes, parse
+from gateway.config import Candidate, ConfigError, load, load_ledger, load_routes, parse
 
 COLD = 'routes = "routes.toml"\n' + ACCOUNT + KEY
 HOT = ROUTE + MODEL
@@ -148,6 +148,13 @@ def test_a_routes_file_is_checked_alone_too(tmp_path: Path) -> None:
     assert alone == parse(SMALLEST, file="", environ=ENVIRON, directory=tmp_path).table_hash
     with pytest.raises(ConfigError, match=r"r\.toml: models: is missing"):
         load_routes(Candidate(ROUTE, "r.toml"), ENVIRON, tmp_path)
+
+
+def test_who_reads_the_books_needs_no_routes_file(folder: Path) -> None:
+    (folder / "routes.toml").unlink()
+    (folder / "gateway.toml").write_text(COLD + '[ledger]\npath = "books.sqlite"\n')
+
+    assert load_ledger(folder / "gateway.toml", {}).path == str(folder / "books.sqlite")
 
 
 # --- which table it is ------------------------------------------------------------------------------------------

@@ -115,6 +115,30 @@ async def test_a_changed_file_is_swapped_in_when_it_is_steady(stage: Stage) -> N
 
 
 @virtually
+async def test_a_change_between_the_start_and_the_first_look_is_seen(stage: Stage) -> None:
+    """C2: a process takes a second from reading its files to serving."""
+    started = stage.read()
+    stage.write(SECOND)
+    reloading = Reloading(started, stage.read, stage.swap, stage.results.append, stage.run_read)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(reloading.watch)
+        await trio.sleep(5)
+        nursery.cancel_scope.cancel()
+    assert [models for _, models in stage.swaps] == [["gpt-5.7"]]
+
+
+@virtually
+async def test_a_routes_file_that_is_named_while_it_serves_is_watched_from_then_on(stage: Stage) -> None:
+    async with watching(stage):
+        stage.write(SECOND, "other.toml")
+        stage.write(COLD.replace("routes.toml", "other.toml"), "gateway.toml")
+        await trio.sleep(5)
+        stage.write(SECOND.replace("gpt-5.7", "gpt-5.8"), "other.toml")
+        await trio.sleep(5)
+    assert [models for _, models in stage.swaps] == [["gpt-5.7"], ["gpt-5.8"]]
+
+
+@virtually
 async def test_half_a_file_is_neither_served_nor_complained_of(
     stage: Stage, logged: list[MutableMapping[str, Any]]
 ) -> None:
