@@ -11,6 +11,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from gateway import limits
 from gateway.config.problems import KeyPath, Problem, key_path, suggestion
+from gateway.config.profiles import with_profile
 from gateway.config.sources import Secret, Surroundings
 from gateway.config.tables import COUNT_MAX
 
@@ -38,7 +39,8 @@ def gateway_problems(
 
 def routes_problems(routes: Table, file: str) -> list[Problem]:
     """Those of the models and their routes."""
-    return [Problem(file, key_path(path), problem, fix) for path, problem, fix in _wrong_routes(routes)]
+    findings = (*_hidden_credentials(routes), *_wrong_routes(routes))
+    return [Problem(file, key_path(path), problem, fix) for path, problem, fix in findings]
 
 
 def table_at(table: object, name: str) -> Table:
@@ -114,6 +116,16 @@ def _secret(source: object, surroundings: Surroundings) -> str | None:
         return _SECRET.validate_python(source, context=surroundings)
     except ValidationError:
         return None
+
+
+def _hidden_credentials(document: Table) -> Iterator[Finding]:
+    """A header of the route's own would go up in the place of its credential."""
+    for name, written in table_at(document, "routes").items():
+        route = with_profile(written)
+        header = route.get("credential_header") if isinstance(route, dict) else None
+        for own in table_at(route, "headers"):
+            if isinstance(header, str) and own.lower() == header.lower():
+                yield ("routes", name, "headers", own), "is the header that carries the credential", "remove it"
 
 
 def _wrong_routes(document: Table) -> Iterator[Finding]:

@@ -106,6 +106,13 @@ def test_a_credential_goes_into_no_header_of_the_gateways_own(name: str) -> None
     assert line.startswith("gateway.toml: routes.openai.credential_header: is ")
 
 
+def test_no_header_of_a_routes_own_takes_the_credentials_place() -> None:
+    lines = ('credential_header = "X-Api"', 'headers = { "x-api" = "mine", "x-other" = "fine" }')
+    assert problems(route(*lines)) == [
+        "gateway.toml: routes.openai.headers.x-api: is the header that carries the credential; remove it"
+    ]
+
+
 def test_every_profile_may_be_written_and_sets_what_a_route_may_say() -> None:
     words = get_args(RouteTable.model_fields["profile"].annotation)
     assert list(words) == list(PROFILES)
