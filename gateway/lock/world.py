@@ -92,9 +92,10 @@ def configured(scenario: Scenario, file: str) -> Config:
 
 def swapped_in(scenario: Scenario, swap: Swap, file: str) -> Config:
     """The scenario's configuration with the swap's routes. Raises ScenarioError."""
-    strangers = [name for name in {*swap.routes, *swap.settings} if name not in scenario.routes]
+    strangers: set[str] = {name for name in swap.routes if name not in scenario.routes}
+    strangers |= {name for name in swap.settings if name not in swap.routes}
     if strangers:
-        fix = f"give it a reply, or name one of: {', '.join(scenario.routes)}"
+        fix = f"list it, and give it a reply; those with one are: {', '.join(scenario.routes)}"
         raise ScenarioError([Problem(file, f"swap: {name}", "is no route here", fix) for name in sorted(strangers)])
     tables = document(scenario)
     tables["routes"] = {name: {**tables["routes"][name], **swap.settings.get(name, {})} for name in swap.routes}
