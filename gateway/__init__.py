@@ -4,6 +4,7 @@ floor 5  __main__.py      the command line: one module per command group in cli/
          lock/            the behaviour lock: scenarios, player, transcripts, declarations, mutants
          app.py           composition root: the only module that names concrete classes
          stores.py        which ledger, records and keys a configuration asks for
+         routes.py        the adapters of its routes, and the tables they stand in, swapped while it serves
 floor 4  server/          Hypercorn, hardened: serving, workers, signals, drain, the admin listener
          downstream/      the two doors (HTTP, WebSocket): bytes <-> turns and events, no decisions
 floor 3  turn/            the engine: one nursery per turn, the tasks and the scopes; route selection

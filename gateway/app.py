@@ -22,10 +22,11 @@ from quart import Response
 from quart_trio import QuartTrio
 from werkzeug.exceptions import HTTPException, MethodNotAllowed, RequestEntityTooLarge
 
-from gateway.config import Config, ConfigError, Problem, RouteConfig, load
+from gateway import limits
+from gateway.config import Config, ConfigError, Problem, load
 from gateway.core.eligibility import StatePolicy
 from gateway.core.failures import Refusal
-from gateway.core.messages import AttemptStarted, Door
+from gateway.core.messages import Door
 from gateway.core.money import Basis, ChargePolicy, PartTokens
 from gateway.core.rules import TurnRules
 from gateway.downstream.aside import Aside, RunAside, in_a_thread
@@ -35,13 +36,15 @@ from gateway.downstream.health import HealthDoor
 from gateway.downstream.http import HTTPDoor, HTTPSettings, refuse
 from gateway.downstream.websocket import WebSocketDoor, WebSocketSettings
 from gateway.metrics import PrometheusMeter
-from gateway.ports import Meter, Model, Route
+from gateway.ports import Meter
+from gateway.routes import Network, Routes
 from gateway.server import hardened
 from gateway.server.admin import AdminApp, probe_loop, serve_admin, worker_port
 from gateway.server.deferred import DeferredApp
 from gateway.server.hardened.inbound import InboundBytes
 from gateway.server.hardened.settings import Cut
 from gateway.server.logs import configure_logs
+from gateway.server.reloading import Read, Reloading
 from gateway.server.sockets import Sockets
 from gateway.stores import Stores, open_stores
 from gateway.turn.books import BookKeeping
@@ -49,10 +52,6 @@ from gateway.turn.engine import Engine
 from gateway.turn.house import StandingHouse
 from gateway.turn.places import BoundedPlaces
 from gateway.turn.selection import Selection
-from gateway.upstream.line import Connect
-from gateway.upstream.sse import SSESettings, SSEUpstream
-from gateway.upstream.websocket import WebSocketSettings as WebSocketRoute
-from gateway.upstream.websocket import WebSocketUpstream
 
 logger = structlog.get_logger("gateway.app")
 
@@ -65,11 +64,6 @@ WORKERS: Final = "GATEWAY_WORKERS"
 def new_request_id() -> str:
     """An id that nobody can guess: 128 bits."""
     return f"req_{secrets.token_hex(16)}"
-
-
-Network = httpx2.AsyncBaseTransport | Connect
-"""What a route's bytes go over: for `sse` an HTTP transport, for `websocket` what opens a stream."""
-RouteUpstream = SSEUpstream | WebSocketUpstream
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +80,8 @@ class Parts:
     run_aside: RunAside | None = None
     """Where large bodies are read; in a thread if nothing is said."""
     wall_clock: Callable[[], float] = time.time
+    read: Read | None = None
+    """How the configuration's files are read again (C2); never if nothing is said."""
 
 
 class Gateway:
@@ -96,6 +92,7 @@ class Gateway:
         parts = parts or Parts()
         self.worker = _number(os.environ, WORKER, otherwise=0)
         self.workers = _number(os.environ, WORKERS, otherwise=1)
+        as_read = config
         self.config = config = replace(config, limits=config.limits.shared_by(self.workers))
         self.meter = PrometheusMeter(str(self.worker))
         self.places = _places(config)
@@ -103,12 +100,11 @@ class Gateway:
         self.inbound = InboundBytes(max(config.limits.inbound_bytes_max, config.limits.body_bytes_max))
         self.house = parts.house or StandingHouse(self.workers)
         self.stores = parts.stores or open_stores(config)
-        self._upstreams = {
-            name: _upstream(config, name, parts.transports.get(name), parts.over_http.get(name))
-            for name in config.routes
-        }
+        self.routes = Routes(config, parts.transports, parts.over_http, self.workers)
+        self.reloading = Reloading(as_read, parts.read or (lambda: as_read), self.swap, self.meter.reloaded)
+        self.meter.table_serves(config.table_hash[: limits.TABLE_DIGITS])
         self.engine = Engine(
-            Selection(_models(config, self._upstreams, self.workers), self.house),
+            Selection(self.routes.tables, self.house),
             BookKeeping(
                 self.stores.ledger, self.stores.records, _charge_policy(config), _part_tokens(config), self.meter
             ),
@@ -123,9 +119,13 @@ class Gateway:
     def drain(self) -> None:
         """T7: `/readyz` turns false, no turn and no replay starts, running turns have `drain_timeout` left."""
         self.house.begin_drain()
-        for upstream in self._framed_upstreams:
-            upstream.drain()
+        self.routes.drain()
         self.engine.drain(trio.current_time() + self.config.server.drain_timeout)
+
+    def swap(self, config: Config) -> None:
+        """Have turns begin on the models and routes of this configuration; those that run go on (C2)."""
+        self.routes.swap(config)
+        self.meter.table_serves(config.table_hash[: limits.TABLE_DIGITS])
 
     @asynccontextmanager
     async def services(self) -> AsyncIterator[None]:
@@ -133,6 +133,8 @@ class Gateway:
         a gateway whose books nobody writes takes no turn."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self.stores.run)
+            nursery.start_soon(self.routes.close_left)
+            nursery.start_soon(self.reloading.watch)
             if self.config.server.metrics_port is not None:
                 nursery.start_soon(self._serve_admin, self.config.server.metrics_port)
             try:
@@ -140,13 +142,8 @@ class Gateway:
             finally:
                 with trio.CancelScope(shield=True):  # each of the two has its own bound
                     await self.stores.aclose()
-                    for upstream in self._upstreams.values():
-                        await upstream.aclose()
+                    await self.routes.aclose()
                 nursery.cancel_scope.cancel()
-
-    @property
-    def _framed_upstreams(self) -> list[WebSocketUpstream]:
-        return [upstream for upstream in self._upstreams.values() if isinstance(upstream, WebSocketUpstream)]
 
     def _app(self, parts: Parts) -> QuartTrio:
         app = QuartTrio("gateway")
@@ -175,12 +172,7 @@ class Gateway:
         watch("open_websockets", "WebSocket connections.", lambda: places.open_websockets)
         watch("inbound_bytes", "Bytes of requests that are held.", lambda: self.inbound.taken)
         watch("waiting_creates", "Creates that wait on a WebSocket.", lambda: websocket.waiting_creates)
-        framed = self._framed_upstreams
-        watch(
-            "idle_upstream_sockets",
-            "Upstream WebSockets that wait for a turn.",
-            lambda: sum(upstream.idle_sockets for upstream in framed),
-        )
+        watch("idle_upstream_sockets", "Upstream WebSockets that wait for a turn.", lambda: self.routes.idle_sockets)
         watch("draining", "1 while the gateway drains.", lambda: self.house.is_draining())
         self.stores.watch(watch, self.meter.watch_total)
         self._watch_routes()
@@ -233,68 +225,6 @@ def _open_error_pages(app: QuartTrio, new_request_id: Callable[[], str], meter: 
 
 
 # --- from the configuration -------------------------------------------------------------------------------------
-
-
-def _upstream(
-    config: Config, name: str, network: Network | None, over_http_network: httpx2.AsyncBaseTransport | None
-) -> RouteUpstream:
-    """The adapter for the route's transport (C5)."""
-    route = config.routes[name]
-    if route.transport == "websocket":
-        if isinstance(network, httpx2.AsyncBaseTransport):
-            raise TypeError(f"the network of {name!r} speaks HTTP, its route WebSocket")
-        over_http = SSEUpstream(_sse_route(config, route), over_http_network)
-        return WebSocketUpstream(_websocket_route(config, route), network, name, over_http)
-    if network is not None and not isinstance(network, httpx2.AsyncBaseTransport):
-        raise TypeError(f"the network of {name!r} speaks WebSocket, its route HTTP")
-    return SSEUpstream(_sse_route(config, route), network)
-
-
-def _sse_route(config: Config, route: RouteConfig) -> SSESettings:
-    return SSESettings(
-        base_url=route.base_url,
-        credential=route.credential,
-        headers=route.headers,
-        connect_seconds=route.connect_seconds,
-        event_bytes_max=config.limits.event_bytes_max,
-        retryable_codes=route.retryable_codes,
-    )
-
-
-def _websocket_route(config: Config, route: RouteConfig) -> WebSocketRoute:
-    return WebSocketRoute(
-        base_url=route.base_url,
-        credential=route.credential,
-        headers=route.headers,
-        connect_seconds=route.connect_seconds,
-        event_bytes_max=config.limits.event_bytes_max,
-        retryable_codes=route.retryable_codes,
-        age_seconds_max=route.socket_age_seconds,
-        idle_seconds_max=route.socket_idle_seconds,
-        idle_sockets_max=route.idle_sockets_max,
-    )
-
-
-def _models(config: Config, upstreams: Mapping[str, RouteUpstream], workers: int) -> dict[str, Model]:
-    routes = {
-        name: Route(
-            name=name,
-            upstream=upstreams[name],
-            terms=AttemptStarted(
-                route.first_event_seconds, route.idle_seconds, route.retryable_codes, route.response_seconds
-            ),
-            price=route.price,
-            upstream_model=route.upstream_model,
-            request_bytes_max=route.request_bytes_max,
-            attempts_max=None if route.attempts_max is None else max(1, route.attempts_max // workers),
-            is_draining=route.is_draining,
-        )
-        for name, route in config.routes.items()
-    }
-    return {
-        name: Model(name, tuple(routes[route] for route in model.routes), model.max_output_tokens, model.listed)
-        for name, model in config.models.items()
-    }
 
 
 def _rules(config: Config) -> TurnRules:
@@ -364,11 +294,12 @@ def _number(environ: Mapping[str, str], name: str, *, otherwise: int) -> int:
 
 def _configured() -> QuartTrio:
     """The app that the environment's GATEWAY_CONFIG describes, for a Hypercorn that is hardened as it starts it."""
-    config = load(Path(os.environ.get("GATEWAY_CONFIG", "gateway.toml")), os.environ)
+    read = partial(load, Path(os.environ.get("GATEWAY_CONFIG", "gateway.toml")), os.environ)
+    config = read()
     configure_logs(config.server.log_format, config.server.log_level)
     hardened.install()
     logger.warning("not_for_production", fix="use `gateway serve`; hypercorn cuts running turns when it is stopped")
-    gateway = Gateway(config)
+    gateway = Gateway(config, Parts(read=read))
     _serve_in_lifespan(gateway)
     return gateway.app
 

@@ -137,6 +137,18 @@ UPSTREAM_GOODBYE_SECONDS_MAX: Final = 0.1
 UPGRADE_BYTES_MAX: Final = 65_536 + ERROR_BODY_BYTES_MAX
 """An answer to a handshake: its head, and the body where it is a refusal."""
 
+# --- routes (C1, C2) --------------------------------------------------------------------------------------------
+ROUTES_FILE_BYTES_MAX: Final = MIB
+"""A route takes some 200 bytes: thousands of them. A larger file is another one."""
+TABLE_DIGITS: Final = 12
+"""Of a table's hash, where it is shown: two of a file's tables are never alike in so many."""
+ROUTES_KEPT_MAX: Final = 16
+"""Tables that were applied and can be gone back to; the oldest makes room."""
+ROUTES_LOOK_SECONDS: Final = 0.5
+"""How often a process looks whether its files have changed: two calls that touch no disk."""
+ROUTES_STEADY_SECONDS: Final = 1.0
+"""A file that was not touched for so long is not half written; an editor's or a copy's pauses are shorter."""
+
 # --- the gateway's own waits and bursts -------------------------------------------------------------------------
 CLOSE_BOOKS_SECONDS_MAX: Final = 5.0
 """T10: money and record of an ended turn, shielded from cancellation."""

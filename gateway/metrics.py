@@ -42,6 +42,8 @@ class PrometheusMeter:
         self._replays = self._counter("replays", "Attempts that were discarded and replayed elsewhere.", "route")
         self._refusals = self._counter("refusals", "Requests that became no turn.", "door", "code")
         self._cuts = self._counter("connections_cut", "Connections that the server ended.", "why")
+        self._reloads = self._counter("route_reloads", "Times that models and routes were read again.", "result")
+        self._table = Gauge("gateway_route_table", "Which table serves.", ["table"], registry=self.registry)
         self._money = Counter("gateway_settled_nanodollars", "What clients were charged.", registry=self.registry)
         self._seconds = self._histogram("turn_seconds", "A turn, from its reservation to its end.", "door")
         self._hold = self._histogram("hold_seconds", "How long a turn's first events were held back.", "door")
@@ -79,6 +81,15 @@ class PrometheusMeter:
             self._output(door).observe(measures.first_output_seconds)
         if measures.nanodollars:
             self._money.inc(measures.nanodollars)
+
+    def reloaded(self, result: str) -> None:
+        """The configuration's files were read again (C2), and what came of it."""
+        self._reloads(result).inc()
+
+    def table_serves(self, table: str) -> None:
+        """From now on turns begin on the table of that hash."""
+        self._table.clear()
+        self._table.labels(table).set(1)
 
     def connection_cut(self, why: str) -> None:
         """The server ended a connection, in one of its words for it."""

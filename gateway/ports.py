@@ -170,7 +170,8 @@ SPLICED_BYTES_MAX: Final = 256
 class Route:
     """A configured way to run a model. `request_bytes_max` is what its transport carries (C5), None for any size;
     `attempts_max` is how many attempts this process may have on it at once (C6), None for any number; one that is
-    draining takes none (C3)."""
+    draining takes none (C3); `stores_by_default` is what its upstream does with a request that does not say `store`
+    (S1)."""
 
     name: str
     upstream: Upstream
@@ -180,6 +181,7 @@ class Route:
     request_bytes_max: int | None = None
     attempts_max: int | None = None
     is_draining: bool = False
+    stores_by_default: bool = True
 
     def body(self, request: TurnRequest) -> bytes:
         """H3: what goes up for a request."""
@@ -198,12 +200,13 @@ class Route:
 @dataclass(frozen=True, slots=True)
 class Model:
     """A model's routes, each with its place in the list (M1), and the output limit that a reservation assumes if the
-    request names none (B6)."""
+    request names none (B6); `table` is the hash of the table it is of (C2)."""
 
     name: str
     routes: tuple[Route, ...]
     max_output_tokens: int
     listed: tuple[Listed, ...]
+    table: str = ""
 
 
 class Draining(Protocol):

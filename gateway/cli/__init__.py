@@ -20,6 +20,7 @@ COMMANDS: Final = {
     "lock": "gateway.cli.lock",
     "probe": "gateway.cli.probe",
     "restart": "gateway.cli.control",
+    "routes": "gateway.cli.routes",
     "rules": "gateway.cli.rules",
     "serve": "gateway.cli.serve",
     "status": "gateway.cli.control",

@@ -14,10 +14,12 @@ from typing import Any, Final
 import click
 import trio
 
+from gateway import limits
 from gateway.cli.unusable import Unusable
 from gateway.server.control import CannotControl, ask, control_folder
 
 COLUMNS: Final = ("number", "pid", "state", "since", "restarts", "turns")
+WHO: Final = ("number", "pid", "state", "turns")
 
 ANSWER_SECONDS_MAX: Final = 5.0
 """A gateway tells its status at once; one that was stopped, or hangs, never."""
@@ -54,13 +56,18 @@ def restart(control: Path | None) -> None:
 
 def answer_of(control: Path | None, request: Mapping[str, str], seconds_max: float = inf) -> dict[str, Any]:
     """The gateway's answer; a refusal ends the command."""
-    try:
-        answer = trio.run(partial(ask, control or the_only_socket(os.environ), request, seconds_max))
-    except CannotControl as error:
-        raise Unusable(str(error)) from None
+    answer = unchecked_answer(control, request, seconds_max)
     if not answer.get("ok"):
         raise click.ClickException(str(answer.get("error")))
     return answer
+
+
+def unchecked_answer(control: Path | None, request: Mapping[str, str], seconds_max: float = inf) -> dict[str, Any]:
+    """The gateway's answer, a refusal too."""
+    try:
+        return trio.run(partial(ask, control or the_only_socket(os.environ), request, seconds_max))
+    except CannotControl as error:
+        raise Unusable(str(error)) from None
 
 
 def the_only_socket(environ: Mapping[str, str]) -> Path:
@@ -90,6 +97,16 @@ def _is_alive(path: Path) -> bool:
 
 def table(workers: Sequence[Mapping[str, Any]]) -> list[str]:
     """The workers in columns, under a headline."""
-    rows = [COLUMNS, *([str(worker[column]) for column in COLUMNS] for worker in workers)]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(COLUMNS))]
+    return columns([COLUMNS, *([str(worker[column]) for column in COLUMNS] for worker in workers)])
+
+
+def table_of_workers(workers: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Which table of models and routes each of them serves (C2)."""
+    shown = ([*(str(worker[name]) for name in WHO), worker["table"][: limits.TABLE_DIGITS]] for worker in workers)
+    return columns([("worker", *WHO[1:], "table"), *shown])
+
+
+def columns(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Each as wide as its widest cell."""
+    widths = [max(map(len, cells)) for cells in zip(*rows, strict=True)]
     return ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import gc
 import os
 import ssl
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from functools import partial
@@ -20,10 +20,10 @@ import click
 import structlog
 import trio
 
-from gateway.app import Gateway
+from gateway.app import Gateway, Parts
 from gateway.cli.unusable import Unusable
 from gateway.cli.workers import WORKERS_MAX, PlaceType, launcher, supervise
-from gateway.config import Config, ConfigError, load
+from gateway.config import Candidate, Config, ConfigError, load
 from gateway.core.messages import Door
 from gateway.server import hardened
 from gateway.server import serve as server
@@ -35,6 +35,7 @@ from gateway.server.descriptors import fit_sockets
 from gateway.server.hardened.patience import Pace
 from gateway.server.logs import configure_logs
 from gateway.server.posts import State
+from gateway.server.routes_desk import Read, RoutesDesk
 from gateway.server.tls import CannotUseTLS, tls_context
 from gateway.server.worker import Place, work
 from gateway.store.database import StoreAway, StoreUnusable
@@ -84,23 +85,25 @@ def serve(
     """Serve the gateway that the configuration file describes.
 
     SIGTERM and Ctrl-C end it gently: running turns may finish within server.drain_timeout. A second one cuts them. With
-    several workers, SIGUSR2 and `gateway restart` replace them one by one, which cuts nothing.
+    several workers, SIGUSR2 and `gateway restart` replace them one by one, which cuts nothing. SIGHUP has models and
+    routes read anew, and so has any change of their file.
     """
     given = {"host": host, "port": port, "log_format": log_format, "tls_certificate": tls_cert, "tls_key": tls_key}
     config = with_server(read_config(file), **given)
+    read = partial(read_again, file, given)
     tls = tls_of(config)
     if place is None:
         check_metrics_ports(file, config, range(workers))
         check_store(file, config, workers)
     configure_logs(config.server.log_format, config.server.log_level, None if place is None else place.number)
     if place is not None:
-        run_until_stopped(partial(_serve_place, gateway_of(config), tls, place))
+        run_until_stopped(partial(_serve_place, gateway_of(config, read), tls, place))
     elif workers > 1:
-        supervise(config, workers, launcher(file, workers, given), place_named(file, host, port))
+        supervise(config, workers, launcher(file, workers, given), place_named(file, host, port), read)
     else:
-        gateway = gateway_of(config)
+        gateway = gateway_of(config, read)
         check_metrics_ports(file, config, range(gateway.worker, gateway.worker + 1))
-        run_until_stopped(partial(_serve, gateway, tls), named=place_named(file, host, port))
+        run_until_stopped(partial(_serve, gateway, tls, read), named=place_named(file, host, port))
 
 
 def tls_of(config: Config) -> ssl.SSLContext | None:
@@ -116,10 +119,15 @@ def tls_of(config: Config) -> ssl.SSLContext | None:
         raise Unusable(str(error)) from None
 
 
-def gateway_of(config: Config) -> Gateway:
+def read_again(file: Path, given: Mapping[str, object], candidate: Candidate | None = None) -> Config:
+    """The configuration as it is in its files now, with the command line's own settings. Raises ConfigError."""
+    return with_server(load(file, os.environ, candidate), **given)
+
+
+def gateway_of(config: Config, read: Callable[[], Config] | None = None) -> Gateway:
     """The gateway of this process, its stores opened."""
     try:
-        return Gateway(config)
+        return Gateway(config, Parts(read=read))
     except ConfigError as error:
         raise Unusable(str(error)) from None
     except (StoreAway, StoreUnusable) as error:
@@ -153,16 +161,17 @@ def check_metrics_ports(file: Path, config: Config, workers: range) -> None:
         raise Unusable(f"{file}: server.metrics_port: is {first}, and {settings.port} is served at; {fix}")
 
 
-async def _serve(gateway: Gateway, tls: ssl.SSLContext | None) -> bool:
+async def _serve(gateway: Gateway, tls: ssl.SSLContext | None, read: Read) -> bool:
     settings = gateway.config.server
     listeners = await server.listen(settings.host, settings.port)
-    single = SingleProcess(gateway.worker, lambda: gateway.engine.running_turns)
+    single = SingleProcess(gateway.worker, lambda: gateway.engine.running_turns, gateway.reloading)
+    desk = RoutesDesk(single, read, gateway.reloading.config)
     ended_by_itself = False
     async with AsyncExitStack() as held:
         control = await _open_control(held, settings.control_socket, listeners[0].socket.getsockname()[1])
         async with trio.open_nursery() as nursery:
             if control is not None:
-                nursery.start_soon(Control(commands_of(single)).serve, control)
+                nursery.start_soon(Control({**commands_of(single), **desk.commands}).serve, control)
             ended_by_itself = await serve_gateway(
                 gateway,
                 listeners,
@@ -190,7 +199,8 @@ async def _open_control(held: AsyncExitStack, named: str | None, port: int) -> t
 
 
 async def _serve_place(gateway: Gateway, tls: ssl.SSLContext | None, place: Place) -> bool:
-    return await work(place, partial(serve_gateway, gateway, tls=tls), lambda: gateway.engine.running_turns)
+    serving = partial(serve_gateway, gateway, tls=tls)
+    return await work(place, serving, lambda: gateway.engine.running_turns, gateway.reloading)
 
 
 async def serve_gateway(
@@ -215,6 +225,7 @@ async def serve_gateway(
             gateway.app,
             listeners,
             on_drain=drain,
+            on_reload=gateway.reloading.ask,
             drain_seconds=settings.drain_timeout,
             websocket_message_bytes_max=bounds.body_bytes_max,
             write_seconds=settings.write_timeout,

@@ -22,6 +22,7 @@ from gateway.server.commands import commands_of
 from gateway.server.control import CannotControl, Control, control_socket, own_path
 from gateway.server.posts import Launch
 from gateway.server.reuseport import SharedAddress
+from gateway.server.routes_desk import Read, RoutesDesk
 from gateway.server.serve import CannotListen
 from gateway.server.supervisor import Supervisor
 from gateway.server.worker import Place
@@ -47,11 +48,11 @@ class PlaceType(click.ParamType[Place]):
             self.fail("is a supervisor's to give: use --workers", param, ctx)
 
 
-def supervise(config: Config, count: int, launch: Callable[[Place], Launch], named: str) -> None:
+def supervise(config: Config, count: int, launch: Callable[[Place], Launch], named: str, read: Read) -> None:
     """Run `count` workers until a signal. Ends the command with their exit code. `named` leads what is wrong with the
-    address to listen on."""
+    address to listen on; `read` reads the configuration anew."""
     try:
-        code = trio.run(partial(_supervise, config, count, launch))
+        code = trio.run(partial(_supervise, config, count, launch, read))
         gc.freeze()  # the process is over: looking through its modules took 3 s of a loaded machine's last five (T7)
     except CannotListen as error:
         raise Unusable(f"{named}{error}") from None
@@ -75,14 +76,15 @@ def launcher(file: Path, count: int, given: Mapping[str, object]) -> Callable[[P
     return launch
 
 
-async def _supervise(config: Config, count: int, launch: Callable[[Place], Launch]) -> int:
+async def _supervise(config: Config, count: int, launch: Callable[[Place], Launch], read: Read) -> int:
     settings = config.server
     address = await SharedAddress.find(settings.host, settings.port)
     path = own_path(settings.control_socket, os.environ, address.port)
     supervisor = Supervisor(launch, address, count, settings.drain_timeout)
     supervisor.open()
+    commands = {**commands_of(supervisor), **RoutesDesk(supervisor, read, config).commands}
     async with control_socket(path) as listener, trio.open_nursery() as nursery:
-        nursery.start_soon(Control(commands_of(supervisor)).serve, listener)
+        nursery.start_soon(Control(commands).serve, listener)
         url = address.url("http" if settings.tls_certificate is None else "https")
         ready = partial(logger.info, "listening", url=url, workers=count, control=str(path))
         logger.info("starting", workers=count, control=str(path))

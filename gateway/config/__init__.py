@@ -1,10 +1,12 @@
-"""The configuration file `gateway.toml`, read and validated whole (C1): all that is wrong with it is told at once.
+"""The configuration, read and validated whole (C1): all that is wrong with its files is told at once.
 
-text --tomllib--> document --tables.py--> Document -----------------------> Config
-                      |        | errors, in words by explain.py                ^ values.py
-                      +--references.py--> problems --> ConfigError, or none ---+
+gateway.toml --tomllib--> document --tables.py--> GatewayDocument --+-----------> Config
+                              |        | errors, in words by explain.py   |         ^ values.py
+                              +--references.py--> problems --> ConfigError, or none-+
+routes.toml  --tomllib--> document --tables.py--> RoutesDocument ---+
 
-section.py     what all tables have in common       tables.py     the file as it is written
+section.py     what all tables have in common       tables.py     the files as they are written
+files.py       reading, and where routes stand      profiles.py   what differs between upstreams
 amounts.py     money and prices                     pricelists.py prices from a published list
 sources.py     secrets by env, file or inline
 instants.py    time zones, and when a key ends
@@ -12,28 +14,40 @@ addresses.py   base URLs and headers                references.py what only show
 problems.py    a problem: file, key path, fix       explain.py    validation errors in words
 """
 
-import ast
-import re
-import tomllib
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
 from gateway import limits
 from gateway.config.explain import explain
+from gateway.config.files import Candidate, parse_toml, read_routes_text, read_text, stamp, too_large
 from gateway.config.instants import instant_of
-from gateway.config.problems import ConfigError, Problem, key_path
-from gateway.config.references import reference_problems, table_at
+from gateway.config.problems import ConfigError, Problem
+from gateway.config.references import gateway_problems, routes_problems, table_at
+from gateway.config.section import Section
 from gateway.config.sources import Surroundings
-from gateway.config.tables import Document, Estimate, KeyTable, LedgerTable, Limits, ListedRoute, RouteTable, Server
-from gateway.config.values import Account, Config, ModelConfig, RouteConfig, StaticKey
+from gateway.config.tables import (
+    Document,
+    Estimate,
+    GatewayDocument,
+    KeyTable,
+    LedgerTable,
+    Limits,
+    ListedRoute,
+    RoutesDocument,
+    RouteTable,
+    Server,
+)
+from gateway.config.values import Account, Config, ModelConfig, RouteConfig, StaticKey, hash_of
 from gateway.core.keys import Key, KeyLimits
 from gateway.core.routing import Listed, in_order
 
 __all__ = [
     "Account",
+    "Candidate",
     "Config",
     "ConfigError",
     "Estimate",
@@ -44,39 +58,119 @@ __all__ = [
     "RouteConfig",
     "Server",
     "StaticKey",
+    "hash_of",
     "load",
     "load_ledger",
+    "load_routes",
     "parse",
 ]
 
+HOT = tuple(RoutesDocument.model_fields)
+"""The tables that are swapped while it serves."""
+S = TypeVar("S", bound=Section)
 
-def load(path: Path, environ: Mapping[str, str]) -> Config:
-    """The configuration in the file at `path`; raises ConfigError with everything that is wrong with it."""
-    return parse(_read(path), file=str(path), environ=environ, directory=path.parent)
+
+def load(path: Path, environ: Mapping[str, str], candidate: Candidate | None = None) -> Config:
+    """The configuration in the file at `path`, and in the routes file that it names, if it does; with a `candidate` as
+    if that stood in the routes file. Raises ConfigError with everything that is wrong with it."""
+    stood = stamp(path)
+    config = parse(read_text(path), file=str(path), environ=environ, directory=path.parent, candidate=candidate)
+    return replace(config, file=path, stamps=(stood, *config.stamps))
+
+
+def load_routes(candidate: Candidate, environ: Mapping[str, str], directory: Path) -> str:
+    """The hash of the table in a routes file that no gateway.toml names; relative secret files start at `directory`.
+    Raises ConfigError."""
+    document = _checked_size(candidate)
+    surroundings = Surroundings(environ, directory, inline_is_allowed=False)
+    validated, problems = _routes_of(document, surroundings, candidate.name)
+    if validated is None or problems:
+        raise ConfigError(problems)
+    return hash_of(*_build_table(validated))
 
 
 def load_ledger(path: Path, environ: Mapping[str, str]) -> LedgerTable:
     """The `ledger` table alone, for whoever reads the books and has no use for the upstreams' secrets; raises
     ConfigError with what is wrong with it."""
-    file, document = str(path), _parse_toml(_read(path), str(path))
+    file, document = str(path), parse_toml(read_text(path), str(path))
     surroundings = _surroundings(document, environ, path.parent)
-    _, problems = _validate(document, surroundings, file)
-    problems += reference_problems(document, surroundings, file)
+    cold = {name: table for name, table in document.items() if name not in HOT}
+    _, problems = _validate(GatewayDocument, cold, surroundings, file)
+    problems += gateway_problems(document, None, surroundings, file)
     own = [problem for problem in problems if problem.path.split(".")[0] == "ledger"]
     if own:
         raise ConfigError(own)
     return LedgerTable.model_validate(table_at(document, "ledger"), context=surroundings)
 
 
-def parse(text: str, *, file: str, environ: Mapping[str, str], directory: Path) -> Config:
-    """The configuration in `text`: `file` is its name in problems, `directory` where relative secret files start."""
-    document = _parse_toml(text, file)
+def parse(
+    text: str, *, file: str, environ: Mapping[str, str], directory: Path, candidate: Candidate | None = None
+) -> Config:
+    """The configuration in `text`: `file` is its name in problems, `directory` where relative files start."""
+    document = parse_toml(text, file)
     surroundings = _surroundings(document, environ, directory)
-    validated, problems = _validate(document, surroundings, file)
-    problems += reference_problems(document, surroundings, file)
+    if isinstance(document.get("routes"), str):
+        return _parse_two(document, surroundings, file, candidate)
+    if candidate is not None:
+        fix = f'move routes and models from {file} to a file of their own, and write routes = "routes.toml" there'
+        raise ConfigError([Problem(candidate.name, "", "would take the place of no file", fix)])
+    validated, problems = _validate(Document, document, surroundings, file)
+    problems += gateway_problems(document, document, surroundings, file)
+    problems += routes_problems(document, file)
     if validated is None or problems:
         raise ConfigError(problems)
-    return _build(validated)
+    return _build(validated, validated)
+
+
+def _parse_two(document: dict[str, Any], surroundings: Surroundings, file: str, candidate: Candidate | None) -> Config:
+    """A gateway.toml that names its routes file, and that file."""
+    path = surroundings.directory / document["routes"]
+    cold = {name: table for name, table in document.items() if name not in HOT}
+    validated, problems = _validate(GatewayDocument, cold, surroundings, file)
+    if "models" in document:
+        fix = f"move it to {path}, or write the routes here too"
+        problems.append(Problem(file, "models", "stands apart from the routes, which are in a file of their own", fix))
+    hot, of_routes, routes_document = None, [], None
+    stood = stamp(path)
+    try:
+        routes_document = _routes_document(path, file, candidate)
+    except ConfigError as error:
+        of_routes = list(error.problems)
+    else:
+        inside = Surroundings(surroundings.environ, path.parent, surroundings.inline_is_allowed)
+        hot, of_routes = _routes_of(routes_document, inside, str(path) if candidate is None else candidate.name)
+    problems += gateway_problems(document, routes_document, surroundings, file, f"of {path.name}")
+    problems += of_routes
+    if validated is None or hot is None or problems:
+        raise ConfigError(problems)
+    return replace(_build(validated, hot), routes_file=path, stamps=(stood,))
+
+
+def _routes_document(path: Path, file: str, candidate: Candidate | None) -> dict[str, Any]:
+    if path.resolve() == Path(file).resolve():
+        fix = "name another file, or write the tables [routes.NAME] here"
+        raise ConfigError([Problem(file, "routes", "names this very file", fix)])
+    if candidate is not None:
+        return _checked_size(candidate)
+    return parse_toml(read_routes_text(path), str(path))
+
+
+def _checked_size(candidate: Candidate) -> dict[str, Any]:
+    if len(candidate.text.encode()) > limits.ROUTES_FILE_BYTES_MAX:
+        raise ConfigError([too_large(candidate.name)])
+    return parse_toml(candidate.text, candidate.name)
+
+
+def _routes_of(
+    document: dict[str, Any], surroundings: Surroundings, name: str
+) -> tuple[RoutesDocument | None, list[Problem]]:
+    """A routes file, validated; tables that are the other file's are told so."""
+    strangers = [table for table in document if table in GatewayDocument.model_fields]
+    own = {table: document[table] for table in document if table not in strangers}
+    validated, problems = _validate(RoutesDocument, own, surroundings, name)
+    fix = "move it there: it is read when the gateway starts"
+    problems += [Problem(name, table, "belongs in gateway.toml", fix) for table in strangers]
+    return validated, [*problems, *routes_problems(document, name)]
 
 
 def _surroundings(document: Mapping[str, object], environ: Mapping[str, str], directory: Path) -> Surroundings:
@@ -84,59 +178,22 @@ def _surroundings(document: Mapping[str, object], environ: Mapping[str, str], di
     return Surroundings(environ, directory, inline_is_allowed)
 
 
-def _validate(document: dict[str, Any], surroundings: Surroundings, file: str) -> tuple[Document | None, list[Problem]]:
+def _validate(
+    form: type[S], document: dict[str, Any], surroundings: Surroundings, file: str
+) -> tuple[S | None, list[Problem]]:
     """Errors are returned, so that ConfigError is raised outside `except`: pydantic's error, which holds the file's
     values, must not hang on it as its context."""
     try:
-        return Document.model_validate(document, context=surroundings), []
+        return form.model_validate(document, context=surroundings), []
     except ValidationError as error:
-        return None, list(explain(error, file))
-
-
-# --- the file -----------------------------------------------------------------------------------------------------
-
-_PLACE: Final = re.compile(r" \(at (?:line (\d+), column (\d+)|end of document)\)\Z")
-_DECLARED_TWICE: Final = re.compile(r"Cannot declare (\(.*\)) twice")
-
-
-def _read(path: Path) -> str:
-    """The file's text; a byte order mark, which Windows editors write, is no part of it."""
-    try:
-        return path.read_bytes().decode("utf-8-sig")
-    except OSError as error:
-        problem = Problem(str(path), "", f"cannot be read ({error.strerror})", "check the path and its permissions")
-    except UnicodeDecodeError as error:
-        line = error.object.count(b"\n", 0, error.start) + 1
-        problem = Problem(str(path), f"line {line}", "is not UTF-8 text", "save the file as UTF-8")
-    raise ConfigError([problem])
-
-
-def _parse_toml(text: str, file: str) -> dict[str, Any]:
-    try:
-        return tomllib.loads(text)
-    except ValueError as error:  # tomllib.TOMLDecodeError, or an integer of thousands of digits
-        message = str(error)
-    raise ConfigError([_syntax_problem(message, file)])
-
-
-def _syntax_problem(message: str, file: str) -> Problem:
-    """tomllib's message taken apart: TOML itself refuses two tables, or two keys of a table, with one name."""
-    place = _PLACE.search(message)
-    where = f"line {place[1]}, column {place[2]}" if place and place[1] else "the end of the file"
-    what = _PLACE.sub("", message)
-    twice = _DECLARED_TWICE.fullmatch(what)
-    if twice:
-        table = key_path(ast.literal_eval(twice[1]))
-        return Problem(file, where, f"declares the table {table} a second time", "rename or remove one of the two")
-    if what == "Cannot overwrite a value" or what.startswith("Duplicate inline table key"):
-        return Problem(file, where, "sets a key a second time", "remove one of the two")
-    return Problem(file, where, f"is not valid TOML ({what})", "correct the syntax there")
+        return None, list(explain(error, file, form))
 
 
 # --- the result ---------------------------------------------------------------------------------------------------
 
 
-def _build(document: Document) -> Config:
+def _build(document: GatewayDocument, hot: RoutesDocument) -> Config:
+    routes, models = _build_table(hot)
     return Config(
         server=document.server,
         limits=document.limits,
@@ -144,12 +201,18 @@ def _build(document: Document) -> Config:
         ledger=document.ledger,
         accounts={name: Account(name, table.balance) for name, table in document.accounts.items()},
         keys=tuple(StaticKey(_build_key(name, table), table.secret) for name, table in document.keys.items()),
-        routes={name: _build_route(name, table) for name, table in document.routes.items()},
-        models={
-            name: ModelConfig(name, _build_list(table.routes), table.max_output_tokens)
-            for name, table in document.models.items()
-        },
+        routes=routes,
+        models=models,
     )
+
+
+def _build_table(hot: RoutesDocument) -> tuple[dict[str, RouteConfig], dict[str, ModelConfig]]:
+    routes = {name: _build_route(name, table) for name, table in hot.routes.items()}
+    models = {
+        name: ModelConfig(name, _build_list(table.routes), table.max_output_tokens)
+        for name, table in hot.models.items()
+    }
+    return routes, models
 
 
 def _build_key(name: str, table: KeyTable) -> Key:
@@ -188,6 +251,9 @@ def _build_route(name: str, table: RouteTable) -> RouteConfig:
         idle_sockets_max=table.idle_sockets_max,
         attempts_max=table.concurrency,
         is_draining=table.state == "drain",
+        credential_header=table.credential_header,
+        credential_form=table.credential_form,
+        stores_by_default=table.stores_by_default,
     )
 
 

@@ -93,6 +93,16 @@ def check_header_name(name: str) -> str:
     return lower
 
 
+def check_credential_header(name: str) -> str:
+    """The name in lower case of a header that carries a credential, which may well look like one."""
+    lower = name.lower()
+    if _HEADER_NAME.fullmatch(name) is None:
+        raise refusal("is not a header name", "use letters, digits and hyphens")
+    if lower in _REFUSED_HEADERS:
+        raise refusal(_REFUSED_HEADERS[lower], 'write "authorization", or what the upstream asks for')
+    return lower
+
+
 def check_header_value(value: str) -> str:
     """The value as it is: nothing in it may end the header or its line."""
     if _HEADER_VALUE.fullmatch(value) is None:
@@ -110,5 +120,6 @@ def check_headers(headers: object) -> object:
 
 
 HeaderName = Annotated[str, AfterValidator(check_header_name)]
+CredentialHeader = Annotated[str, AfterValidator(check_credential_header)]
 HeaderValue = Annotated[str, AfterValidator(check_header_value)]
 Headers = Annotated[dict[HeaderName, HeaderValue], BeforeValidator(check_headers)]

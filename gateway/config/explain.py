@@ -9,7 +9,8 @@ from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 from gateway.config.problems import REFUSED, KeyPath, Problem, key_path, suggestion
-from gateway.config.tables import ANY_NAME, SECTIONS
+from gateway.config.section import Section
+from gateway.config.tables import ANY_NAME, SECTIONS, Document
 
 _KEY_MARK: Final = "[key]"
 """What pydantic puts behind a path when the name itself is at fault, not the value it leads to."""
@@ -39,16 +40,21 @@ _OTHER_WORDS: Final = ("is not valid", "compare it with deploy/gateway.example.t
 """Not reached by the tables of today; pydantic may rename a type, and a start-up must still say where to look."""
 
 
-def explain(error: ValidationError, file: str) -> Iterator[Problem]:
-    """Each of the error's details as a problem of `file`, in the order of the tables."""
+def explain(error: ValidationError, file: str, form: type[Section] = Document) -> Iterator[Problem]:
+    """Each of the error's details as a problem of `file`, which has that form, in the order of the tables."""
     for details in error.errors(include_url=False):
         path = _place(details)
-        problem, fix = _SPECIAL.get(details["type"], _from_words)(details, path)
+        if details["type"] == "extra_forbidden":
+            problem, fix = _unknown_key(path, form)
+        else:
+            problem, fix = _SPECIAL.get(details["type"], _from_words)(details, path)
         yield Problem(file, key_path(path), problem, fix)
 
 
-def fields_at(path: KeyPath) -> Mapping[str, FieldInfo]:
+def fields_at(path: KeyPath, form: type[Section] = Document) -> Mapping[str, FieldInfo]:
     """The keys that the table at `path` may have; none if there is no table of fixed keys."""
+    if not path:
+        return form.model_fields
     pattern = tuple(ANY_NAME if depth == 1 or isinstance(step, int) else step for depth, step in enumerate(path))
     section = SECTIONS.get(pattern)
     return {} if section is None else section.model_fields
@@ -78,12 +84,14 @@ def _own_words(details: ErrorDetails, _path: KeyPath) -> tuple[str, str]:
     return context["problem"], context["fix"]
 
 
-def _unknown_key(_details: ErrorDetails, path: KeyPath) -> tuple[str, str]:
+def _unknown_key(path: KeyPath, form: type[Section]) -> tuple[str, str]:
     """TOML puts a key into the table whose header stands above it, which is not always the one that was meant."""
     homes = [home for home in ("server", "limits", "estimate") if path[-1] in fields_at((home,))]
     if homes:
         return "is not a known key", f"it belongs in [{homes[0]}]"
-    return "is not a known key", suggestion(path[-1], list(fields_at(path[:-1])))
+    if len(path) > 1 and path[-1] == "routes":
+        return "is not a known key", "it belongs above the first [table] of gateway.toml"
+    return "is not a known key", suggestion(path[-1], list(fields_at(path[:-1], form)))
 
 
 def _missing_key(_details: ErrorDetails, path: KeyPath) -> tuple[str, str]:
@@ -98,7 +106,6 @@ def _unknown_word(details: ErrorDetails, _path: KeyPath) -> tuple[str, str]:
 
 _SPECIAL: Final[dict[str, Callable[[ErrorDetails, KeyPath], tuple[str, str]]]] = {
     REFUSED: _own_words,
-    "extra_forbidden": _unknown_key,
     "missing": _missing_key,
     "literal_error": _unknown_word,
 }

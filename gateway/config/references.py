@@ -11,6 +11,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from gateway import limits
 from gateway.config.problems import KeyPath, Problem, key_path, suggestion
+from gateway.config.profiles import with_profile
 from gateway.config.sources import Secret, Surroundings
 from gateway.config.tables import COUNT_MAX
 
@@ -20,19 +21,26 @@ Table = Mapping[str, object]
 Finding = tuple[KeyPath, str, str]
 
 
-def reference_problems(document: Table, surroundings: Surroundings, file: str) -> Iterator[Problem]:
-    """All of them, in the order of the file's tables."""
+def gateway_problems(
+    document: Table, routes: Table | None, surroundings: Surroundings, file: str, where: str = "of this file"
+) -> list[Problem]:
+    """Those of gateway.toml, in the order of its tables. `routes` is the document with the models, None if it cannot be
+    had; `where` says which that is."""
     findings = (
         *_half_of_tls(document),
         *_too_few_sockets(document),
         *_wrong_store(document),
         *_unknown_accounts(document),
         *_same_secrets(document, surroundings),
-        *_unknown_models(document),
-        *_wrong_routes(document),
+        *(() if routes is None else _unknown_models(document, routes, where)),
     )
-    for path, problem, fix in findings:
-        yield Problem(file, key_path(path), problem, fix)
+    return [Problem(file, key_path(path), problem, fix) for path, problem, fix in findings]
+
+
+def routes_problems(routes: Table, file: str) -> list[Problem]:
+    """Those of the models and their routes."""
+    findings = (*_hidden_credentials(routes), *_wrong_routes(routes))
+    return [Problem(file, key_path(path), problem, fix) for path, problem, fix in findings]
 
 
 def table_at(table: object, name: str) -> Table:
@@ -82,13 +90,13 @@ def _unknown_accounts(document: Table) -> Iterator[Finding]:
             yield ("keys", name, "account"), "names no account of this file", suggestion(account, accounts)
 
 
-def _unknown_models(document: Table) -> Iterator[Finding]:
-    known = list(table_at(document, "models"))
+def _unknown_models(document: Table, routes: Table, where: str) -> Iterator[Finding]:
+    known = list(table_at(routes, "models"))
     for name in table_at(document, "keys"):
         models = table_at(table_at(document, "keys"), name).get("models")
         for position, model in enumerate(models if isinstance(models, list) else []):
             if isinstance(model, str) and model not in known:
-                yield ("keys", name, "models", position), "names no model of this file", suggestion(model, known)
+                yield ("keys", name, "models", position), f"names no model {where}", suggestion(model, known)
 
 
 def _same_secrets(document: Table, surroundings: Surroundings) -> Iterator[Finding]:
@@ -108,6 +116,16 @@ def _secret(source: object, surroundings: Surroundings) -> str | None:
         return _SECRET.validate_python(source, context=surroundings)
     except ValidationError:
         return None
+
+
+def _hidden_credentials(document: Table) -> Iterator[Finding]:
+    """A header of the route's own would go up in the place of its credential."""
+    for name, written in table_at(document, "routes").items():
+        route = with_profile(written)
+        header = route.get("credential_header") if isinstance(route, dict) else None
+        for own in table_at(route, "headers"):
+            if isinstance(header, str) and own.lower() == header.lower():
+                yield ("routes", name, "headers", own), "is the header that carries the credential", "remove it"
 
 
 def _wrong_routes(document: Table) -> Iterator[Finding]:

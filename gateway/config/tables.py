@@ -2,15 +2,16 @@
 (a key's account, a model's routes) is in `references.py`.
 """
 
-from typing import Annotated, Final, Literal, cast
+from typing import Annotated, Any, Final, Literal, cast
 
-from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, model_validator
 
 from gateway import limits
-from gateway.config.addresses import BaseUrl, Headers, Host
+from gateway.config.addresses import BaseUrl, CredentialHeader, Headers, Host
 from gateway.config.amounts import Balance, Nanodollars, PriceTable, WrittenPrice
 from gateway.config.instants import Expiry, TimeZone
 from gateway.config.problems import refusal
+from gateway.config.profiles import with_profile
 from gateway.config.section import Section
 from gateway.config.sources import Credential, Secret, SecretLine, SecretSource, Surroundings
 from gateway.core.failures import RETRYABLE_CODES
@@ -193,11 +194,23 @@ class KeyTable(Section):
 
 
 class RouteTable(Section):
-    """A configured way to run a model. Durations are seconds."""
+    """A configured way to run a model. Durations are seconds. What a route leaves out it has from its profile, if that
+    says it (profiles.py)."""
 
-    base_url: BaseUrl = Field(examples=['base_url = "https://api.openai.com/v1"'])
+    profile: Literal["openai", "azure", "xai", "openrouter", "vllm", "ollama"] = Field(
+        default="openai", description="whose ways the upstream has"
+    )
+    base_url: BaseUrl = Field(
+        examples=['base_url = "https://api.openai.com/v1"'],
+        description="`/responses` is appended; may be left out where the profile is written and has one",
+    )
     transport: Literal["sse", "websocket"] = Field(default="sse", description="C5; the base URL is the same for both")
     credential: Credential = Field(examples=['credential = { env = "OPENAI_API_KEY" }, or "none" if it needs none'])
+    credential_header: CredentialHeader = Field(default="authorization", description="which header carries it")
+    credential_form: Literal["bearer", "plain"] = Field(default="bearer", description="`Bearer` before it, or nothing")
+    stores_by_default: bool = Field(
+        default=True, description="S1: whether the upstream keeps the response of a request that does not say `store`"
+    )
     model: Name | None = Field(default=None, description="the upstream's name of the model; the client's if left out")
     first_event_timeout: Timeout = Field(default=limits.FIRST_EVENT_SECONDS, description="T2")
     idle_timeout: Timeout = Field(default=limits.IDLE_SECONDS, description="T4")
@@ -225,7 +238,14 @@ class RouteTable(Section):
         default=None, description="C6: attempts at once, in all workers together; when it is full other routes serve"
     )
     state: Literal["serve", "drain"] = Field(default="serve", description="C3: drain takes neither turns nor replays")
-    price: WrittenPrice = Field(examples=['price = "free" or { input = "1.25", output = "10" }'])
+    price: WrittenPrice = Field(
+        examples=['price = "free" or { input = "1.25", output = "10" }'], description="M2: dollars per million tokens"
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _with_profile(cls, written: Any) -> Any:
+        return with_profile(written)
 
 
 class ListedRoute(Section):
@@ -267,8 +287,8 @@ class ModelTable(Section):
     )
 
 
-class Document(Section):
-    """The whole file. A gateway without an account, a key, a route or a model can serve nobody."""
+class GatewayDocument(Section):
+    """What needs a restart to change. A gateway without an account or a key can serve nobody."""
 
     server: Server = Server()
     limits: Limits = Limits()
@@ -276,14 +296,22 @@ class Document(Section):
     ledger: LedgerTable = Field(default_factory=lambda: cast("LedgerTable", {}), validate_default=True)
     accounts: dict[Name, AccountTable] = Field(min_length=1, examples=["a table [accounts.NAME]"])
     keys: dict[Name, KeyTable] = Field(min_length=1, examples=["a table [keys.NAME]"])
+
+
+class RoutesDocument(Section):
+    """What is swapped while it serves (C2): a routes file, or these tables in gateway.toml."""
+
     routes: dict[Name, RouteTable] = Field(min_length=1, examples=["a table [routes.NAME]"])
     models: dict[Name, ModelTable] = Field(min_length=1, examples=['a table [models."NAME"]'])
+
+
+class Document(RoutesDocument, GatewayDocument):
+    """Both in one file; the order of the fields is that of the problems."""
 
 
 ANY_NAME: Final = "*"
 SECTIONS: Final[dict[tuple[str, ...], type[Section]]] = {
     # which table stands where: what an error's key path is looked up in
-    (): Document,
     ("server",): Server,
     ("limits",): Limits,
     ("estimate",): Estimate,

@@ -3,11 +3,15 @@
 The names of fields carry their units where the file's do not. Secrets are kept out of every repr.
 """
 
+import hashlib
+import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Literal
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any, Final, Literal
 
 from gateway import limits
+from gateway.config.files import Stamp
 from gateway.config.tables import Estimate, LedgerTable, Limits, Server
 from gateway.core.failures import RETRYABLE_CODES
 from gateway.core.keys import Key
@@ -55,6 +59,9 @@ class RouteConfig:
     idle_sockets_max: int = limits.UPSTREAM_IDLE_SOCKETS_MAX
     attempts_max: int | None = None
     is_draining: bool = False
+    credential_header: str = "authorization"
+    credential_form: Literal["bearer", "plain"] = "bearer"
+    stores_by_default: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,9 +78,38 @@ class ModelConfig:
         return tuple(entry.name for entry in self.listed)
 
 
+SECRET_DIGEST_BYTES: Final = 2
+"""What of a secret's SHA-256 counts: a rotated secret changes the table's hash, and the hash cannot confirm a guess of
+the secret, for one of 65,536 fits."""
+
+
+def hash_of(routes: Mapping[str, RouteConfig], models: Mapping[str, ModelConfig]) -> str:
+    """SHA-256 over what a table says, in hexadecimal digits; the order of its tables and its wording do not count."""
+    content = {
+        "routes": {name: _said(route) for name, route in routes.items()},
+        "models": {name: _said(model) for name, model in models.items()},
+    }
+    return hashlib.sha256(json.dumps(content, sort_keys=True, default=_plain).encode()).hexdigest()
+
+
+def _said(value: RouteConfig | ModelConfig) -> dict[str, Any]:
+    """Its fields, a secret's beginning of a digest in its place."""
+    said = {one.name: getattr(value, one.name) for one in fields(value)}
+    if said.get("credential") is not None:
+        digest = hashlib.sha256(said["credential"].encode()).digest()
+        said["credential"] = digest[:SECRET_DIGEST_BYTES].hex()
+    return said
+
+
+def _plain(value: Any) -> Any:
+    """What JSON has no form for: sets, and values of their own."""
+    return sorted(value) if isinstance(value, frozenset) else asdict(value)
+
+
 @dataclass(frozen=True, slots=True)
 class Config:
-    """All of it. `accounts`, `routes` and `models` are by name, in the order of the file."""
+    """All of it. `accounts`, `routes` and `models` are by name, in the order of the file; the last two are swapped
+    while it serves (C2). `routes_file` is where they stand if `file` names one, None if they stand in `file` itself."""
 
     server: Server
     limits: Limits
@@ -83,3 +119,17 @@ class Config:
     keys: tuple[StaticKey, ...]
     routes: Mapping[str, RouteConfig]
     models: Mapping[str, ModelConfig]
+    file: Path | None = field(default=None, compare=False)
+    routes_file: Path | None = field(default=None, compare=False)
+    stamps: tuple[Stamp, ...] = field(default=(), compare=False)
+    """How these files stood when they were read."""
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """All that were read."""
+        return tuple(path for path in (self.file, self.routes_file) if path is not None)
+
+    @property
+    def table_hash(self) -> str:
+        """Which table it is: alike for equal models and routes."""
+        return hash_of(self.routes, self.models)

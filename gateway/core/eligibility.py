@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from gateway.core.request import RequestBody
+from gateway.core.request import RequestBody, TurnRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +36,14 @@ def eligibility(body: RequestBody, header_names: Iterable[str], policy: StatePol
         (SIDE_EFFECT_TOOL, lambda: not policy.replay_side_effect_tools and body.contents.has_side_effect_tool),
     )
     return tuple(reason for reason, applies in checks if applies())
+
+
+def reasons_on(request: TurnRequest, *, stores_by_default: bool) -> tuple[str, ...]:
+    """S1: the reasons that stand on a route. What an upstream stores by default is its own affair; where that is
+    nothing, a request that does not say `store` is not stored."""
+    if stores_by_default or request.body.get("store") is not None:
+        return request.stateful_reasons
+    return tuple(reason for reason in request.stateful_reasons if reason != STORED)
 
 
 def effective_store(body: RequestBody, policy: StatePolicy) -> Any:

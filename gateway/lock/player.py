@@ -140,6 +140,7 @@ class Stage:
         happenings: list[tuple[float, Callable[[], None]]] = [
             (act.at, partial(self._do, act, nursery)) for act in self._scenario.client
         ]
+        happenings += [(at, partial(self._world.gateway.swap, config)) for at, config in self._world.swaps]
         drains_at = self._scenario.house.drains_at
         if drains_at is not None:
             happenings.append((drains_at, self._world.gateway.drain))

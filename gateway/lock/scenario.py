@@ -11,6 +11,7 @@
     at = 2.0
     does = "leaves"
     [house]  [[fault]]  [config]          how the house stands, what a store does wrong, what the operator configured
+    [[swap]]                              another table of routes, from a time on (C2)
     [differs]                             columns in which the doors differ, and why
 
 Every mistake is told at once, with file, key and fix.
@@ -180,6 +181,14 @@ class Fault(Section):
         return self
 
 
+class Swap(Section):
+    """C2: from that time on the model has these routes, in this order, with `settings` of each over the configured."""
+
+    at: At
+    routes: tuple[Literal["a", "b", "c"], ...] = Field(strict=False, min_length=1)
+    settings: dict[str, Members] = Field(default={})
+
+
 class Scenario(Section):
     """One scenario. `requests`, if there are any, are made one after the other, each on top of `request`."""
 
@@ -214,6 +223,7 @@ class Scenario(Section):
     upstream: tuple[UpstreamReply, ...] = Field(default=(), strict=False)
     house: House = House()
     fault: tuple[Fault, ...] = Field(default=(), strict=False)
+    swap: tuple[Swap, ...] = Field(default=(), strict=False)
     config: Annotated[dict[str, Members], AfterValidator(_routes_as_tables)] = Field(default={})
     differs: dict[Literal["client", "upstream", "money", "records"], str] = Field(default={})
 
@@ -283,6 +293,7 @@ SECTIONS: Final[Mapping[str, type[Section]]] = {
     "client": ClientAct,
     "house": House,
     "fault": Fault,
+    "swap": Swap,
 }
 
 

@@ -41,6 +41,7 @@ ROUTE_FIELDS: Final = {
     "response_timeout": "response_seconds",
     "connect_timeout": "connect_seconds",
     "retryable_codes": "retryable_codes",
+    "stores_by_default": "stores_by_default",
 }
 """Of `[routes.NAME]`: the file's name, and the configuration's."""
 ROUTES: Final = "abc"

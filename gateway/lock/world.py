@@ -16,12 +16,13 @@ from typing import Any, Final
 
 import trio
 
-from gateway.app import Gateway, Network, Parts
+from gateway.app import Gateway, Parts
 from gateway.config import Config, ConfigError, Problem, parse
 from gateway.downstream.aside import at_once
 from gateway.lock.notation import Speaker
-from gateway.lock.scenario import MODEL, Scenario, ScenarioError, UpstreamReply
+from gateway.lock.scenario import MODEL, Scenario, ScenarioError, Swap, UpstreamReply
 from gateway.lock.stores import Stores
+from gateway.routes import Network
 from gateway.turn.house import PatientHouse, StandingHouse
 from gateway.upstream.scripted import EVENT_STREAM, JSON_BODY, Call, Reply, Script, ScriptedTransport
 from gateway.upstream.scripted_websocket import ScriptedNetwork
@@ -43,6 +44,8 @@ class World:
     gateway: Gateway
     scripts: Mapping[str, Script]
     stores: Stores
+    swaps: tuple[tuple[float, Config], ...] = ()
+    """When which configuration's routes take over (C2)."""
 
     @property
     def calls(self) -> list[Call]:
@@ -53,7 +56,9 @@ class World:
 def make_world(scenario: Scenario, file: str, change: Change | None = None) -> World:
     """The gateway that a scenario describes. Raises ScenarioError."""
     config = configured(scenario, file)
-    config = config if change is None else change(config)
+    changed: Change = change or (lambda config: config)
+    config = changed(config)
+    swaps = tuple((swap.at, changed(swapped_in(scenario, swap, file))) for swap in scenario.swap)
     stores = Stores(config, scenario.fault)
     scripts = {route: Script(route, _replies(scenario, route, config)) for route in scenario.routes}
     house = PatientHouse() if scenario.house.is_patient else StandingHouse()
@@ -66,7 +71,7 @@ def make_world(scenario: Scenario, file: str, change: Change | None = None) -> W
         wall_clock=lambda: NEW_YEAR + trio.current_time(),
         run_aside=at_once,
     )
-    return World(Gateway(config, stores.put_into(parts)), scripts, stores)
+    return World(Gateway(config, stores.put_into(parts)), scripts, stores, swaps)
 
 
 def _numbered() -> Callable[[], str]:
@@ -85,6 +90,22 @@ def configured(scenario: Scenario, file: str) -> Config:
         raise ScenarioError([Problem(file, f"config.routes.{name}", "is no route here", fix) for name in strangers])
     try:
         return _parsed(toml_text(document(scenario)), f"{file}: config")
+    except ConfigError as error:
+        raise ScenarioError(list(error.problems)) from None
+
+
+def swapped_in(scenario: Scenario, swap: Swap, file: str) -> Config:
+    """The scenario's configuration with the swap's routes. Raises ScenarioError."""
+    strangers: set[str] = {name for name in swap.routes if name not in scenario.routes}
+    strangers |= {name for name in swap.settings if name not in swap.routes}
+    if strangers:
+        fix = f"list it, and give it a reply; those with one are: {', '.join(scenario.routes)}"
+        raise ScenarioError([Problem(file, f"swap: {name}", "is no route here", fix) for name in sorted(strangers)])
+    tables = document(scenario)
+    tables["routes"] = {name: {**tables["routes"][name], **swap.settings.get(name, {})} for name in swap.routes}
+    tables["models"][MODEL]["routes"] = list(swap.routes)
+    try:
+        return _parsed(toml_text(tables), f"{file}: swap")
     except ConfigError as error:
         raise ScenarioError(list(error.problems)) from None
 

@@ -6,5 +6,8 @@ one process    serve.py       listen, serve, drain          accepting.py   accep
                tls.py         certificates                  hardened/      what of Hypercorn's is replaced, and why
 several        supervisor.py  N single processes            posts.py       a worker's place, its sockets, its restarts
                worker.py      a worker's line to it         reuseport.py   one socket for each worker on one port
-               control.py     `gateway status`, `restart`   lines.py       bounded lines of JSON
+               control.py     the control socket            lines.py       bounded lines of JSON
+               commands.py    `gateway status`, `restart`
+routes         reloading.py   when files are read again     routes_desk.py `gateway routes show`, `apply`, `rollback`
+               routes_file.py the file replaced, its past
 """

@@ -2,7 +2,8 @@
 
     control.py --request--> COMMANDS' row --> Supervised: a supervisor (supervisor.py), or a single process (below)
 
-A further command (`routes show`, `routes apply`) is a further row here and a further method of both.
+A further command is a further row here and a further method of both; those of `gateway routes` have a desk of their own
+(routes_desk.py).
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Any, Protocol
 
 from gateway.server.control import Answer, Command
 from gateway.server.posts import State, as_shown
+from gateway.server.reloading import ASKED, Reloading
 
 ONLY_ONE = (
     "a single process cannot be restarted without a cut, for there is no other to serve meanwhile; "
@@ -49,9 +51,10 @@ def commands_of(processes: Supervised) -> Mapping[str, Command]:
 class SingleProcess:
     """This process, which has no supervisor."""
 
-    def __init__(self, number: int, running_turns: Callable[[], int]) -> None:
+    def __init__(self, number: int, running_turns: Callable[[], int], reloading: Reloading | None = None) -> None:
         self._number = number
         self._running_turns = running_turns
+        self._reloading = reloading
         self.enter(State.STARTING)
 
     def __repr__(self) -> str:
@@ -64,7 +67,13 @@ class SingleProcess:
     def status(self) -> Sequence[Mapping[str, Any]]:
         """One row (Supervised)."""
         row = as_shown(self._number, os.getpid(), self._state, self._since)
-        return [{**row, "restarts": 0, "turns": self._running_turns()}]
+        table = "" if self._reloading is None else self._reloading.table
+        return [{**row, "restarts": 0, "turns": self._running_turns(), "table": table}]
+
+    async def reload_to(self, _table: str) -> None:
+        """It reads its files (routes_desk.Reloadable)."""
+        if self._reloading is not None:
+            await self._reloading.reload(ASKED)
 
     async def roll(self) -> str | None:  # noqa: ASYNC124 - a supervisor's takes its time
         """It cannot be (Supervised)."""

@@ -23,11 +23,13 @@ from typing import Any, Final
 import structlog
 import trio
 
+from gateway import limits
 from gateway.server.lines import LineReader, LineTooLong
 
 logger = structlog.get_logger("gateway.control")
 
-REQUEST_BYTES_MAX: Final = 65_536
+REQUEST_BYTES_MAX: Final = 4 * limits.ROUTES_FILE_BYTES_MAX
+"""A routes file of the largest size, as JSON text."""
 REQUEST_SECONDS_MAX: Final = 5.0
 ANSWER_BYTES_MAX: Final = 1_048_576
 CLIENTS_MAX: Final = 16

@@ -6,7 +6,7 @@ from typing import Final
 
 import trio
 
-READ_BYTES: Final = 4096
+READ_BYTES: Final = 65_536
 
 
 class LineTooLong(Exception):

@@ -49,6 +49,10 @@ class Worker:
     state: State = State.STARTING
     since: datetime = field(default_factory=lambda: datetime.now(UTC))
     turns: int = 0
+    table: str = ""
+    """The hash of the one it serves (C2)."""
+    told_table: trio.Event = field(default_factory=trio.Event)
+    """It has said so once more."""
     ready_at: float | None = None
     owes_reload: bool = False
     settled: trio.Event = field(default_factory=trio.Event)
@@ -58,6 +62,17 @@ class Worker:
     def enter(self, state: State) -> None:
         """Its next state, as `gateway status` shows it."""
         self.state, self.since = state, datetime.now(UTC)
+
+    def note_table(self, table: str) -> None:
+        """It has said which table it serves."""
+        self.table = table
+        self.told_table.set()
+        self.told_table = trio.Event()
+
+    async def wait_for_table(self, table: str) -> None:
+        """Return when it serves that table, or has ended, or says that it serves another all the same."""
+        if self.table != table and not self.ended.is_set():
+            await self.told_table.wait()
 
     def tell(self, word: str) -> None:
         """Say a word to it. Nothing is lost on one that is gone: its end is noticed."""
@@ -69,7 +84,7 @@ class Worker:
     def status(self) -> dict[str, Any]:
         """What `gateway status` shows."""
         row = as_shown(self.number, self.process.pid, self.state, self.since)
-        return {**row, "restarts": self.restarts, "turns": self.turns}
+        return {**row, "restarts": self.restarts, "turns": self.turns, "table": self.table}
 
 
 @dataclass(eq=False)

@@ -5,7 +5,8 @@
                     --> running turns have `drain_seconds` to end; what lasts a margin longer is cut
     a second signal --> what still runs is cut at once
     a third one     --> whatever it does to a process that handles no signals
-    SIGHUP, SIGUSR2 --> a log line: what they ask for is the supervisor's to do, or not to be had yet
+    SIGHUP          --> on_reload()        models and routes are read anew (C2)
+    SIGUSR2         --> a log line: what it asks for is the supervisor's to do
 
 The process's main function calls `listen`, then `serve`. Hypercorn's own command line is for trying things out: it
 knows nothing of a drain, and its workers cut each other's streams.
@@ -91,6 +92,7 @@ async def serve(
     listeners: Sequence[trio.SocketListener],
     *,
     on_drain: Callable[[], None],
+    on_reload: Callable[[], None] | None = None,
     drain_seconds: float,
     websocket_message_bytes_max: int,
     write_seconds: float = limits.WRITE_SECONDS_MAX,
@@ -124,7 +126,7 @@ async def serve(
         on_listening()
 
     async with trio.open_nursery() as watching:
-        watching.start_soon(_watch_signals, on_drain, way_down, everything)
+        watching.start_soon(_watch_signals, on_drain, on_reload, way_down, everything)
         with everything:
             await accept_connections(app, config, listeners, tls, way_down, opened, sockets)
         watching.cancel_scope.cancel()
@@ -136,11 +138,18 @@ NOT_DONE_HERE: Final = {signal.SIGHUP: "reload_not_supported", signal.SIGUSR2: "
 """Signals whose usual effect would end the process, and what is logged of them."""
 
 
-async def _watch_signals(on_drain: Callable[[], None], way_down: WayDown, everything: trio.CancelScope) -> None:
+async def _watch_signals(
+    on_drain: Callable[[], None],
+    on_reload: Callable[[], None] | None,
+    way_down: WayDown,
+    everything: trio.CancelScope,
+) -> None:
     with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, *NOT_DONE_HERE) as signals:
         async for number in signals:
             name = signal.Signals(number).name
-            if number in NOT_DONE_HERE:
+            if number == signal.SIGHUP and on_reload is not None:
+                on_reload()
+            elif number in NOT_DONE_HERE:
                 logger.warning(NOT_DONE_HERE[signal.Signals(number)], signal=name)
             elif way_down.ending.is_set():
                 logger.warning("cut_short", signal=name)

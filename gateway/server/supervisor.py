@@ -49,6 +49,8 @@ START_SECONDS_MAX: Final = 60.0
 """A start takes about a second; on a machine under load perhaps ten."""
 RETIRE_SECONDS: Final = 0.5
 """Between the last accepted connection and the drain: requests that are on their way still come in, and are served."""
+RELOAD_SECONDS_MAX: Final = 10.0
+"""What a worker may take to read its files: a second for the largest, more on a machine under load."""
 END_MARGIN_SECONDS: Final = 3.0
 """Beyond its own limits a process that does not end is beyond help: it is killed, within 5 s of the drain's end."""
 
@@ -137,6 +139,7 @@ class Supervisor:
         worker.line.close()
         self._workers.remove(worker)
         worker.ended.set()
+        worker.told_table.set()
         worker.settled.set()
         self._note_end(post, worker, code)
 
@@ -148,10 +151,21 @@ class Supervisor:
         except LineTooLong as error:
             logger.warning("worker_unheard", worker=worker.number, error=str(error))
 
+    async def reload_to(self, table: str) -> None:
+        """Have every worker read its files, and return when each has said which table it serves then (C2)."""
+        self.reload()
+        with trio.move_on_after(RELOAD_SECONDS_MAX):
+            async with trio.open_nursery() as nursery:
+                for worker in self._workers:
+                    if worker.state is State.READY:
+                        nursery.start_soon(worker.wait_for_table, table)
+
     async def _hear(self, worker: Worker, reader: LineReader) -> None:
         while (said := await reader.next()) is not None:
             if said == words.READY:
                 self._note_ready(worker)
+            elif said.startswith(words.TABLE):
+                worker.note_table(said.split()[-1])
             elif said.startswith(words.TURNS) and said.split()[-1].isdecimal():
                 worker.turns = int(said.split()[-1])
 

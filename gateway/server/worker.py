@@ -1,6 +1,7 @@
 """A worker's own end of what ties it to its supervisor: the place it was given, and a line of words both ways.
 
     worker --> supervisor    ready        it serves
+                             table HASH   the table of models and routes that it serves (C2), after each reload too
                              turns N      how many turns run, when that has changed, at most once a second
     supervisor --> worker    retire       accept no more connections: a successor does, from the same sockets
                              drain        end gently, as after SIGTERM; said twice it is the same
@@ -28,12 +29,14 @@ from gateway.server.lines import LineReader
 
 logger = structlog.get_logger("gateway.server")
 
-WORD_BYTES_MAX: Final = 64
+WORD_BYTES_MAX: Final = 128
+"""A hash takes 64 of them."""
 TURNS_SECONDS: Final = 1.0
 """How often the number of turns is told, at most: for people to read."""
 
 READY: Final = "ready"
 TURNS: Final = "turns"
+TABLE: Final = "table"
 RETIRE: Final = "retire"
 DRAIN: Final = "drain"
 CUT: Final = "cut"
@@ -75,12 +78,26 @@ class Serve(Protocol):
         ...
 
 
-async def work(place: Place, serve: Serve, running_turns: Callable[[], int]) -> bool:
+class Reloads(Protocol):
+    """Which table of models and routes serves, and when the files have been read anew (reloading.py)."""
+
+    @property
+    def table(self) -> str:
+        """Its hash."""
+        ...
+
+    async def wait_reloaded(self) -> str:
+        """Return at the next reload, with the table that serves then."""
+        ...
+
+
+async def work(place: Place, serve: Serve, running_turns: Callable[[], int], reloads: Reloads) -> bool:
     """Serve in a supervisor's place. Whether what ran could end by itself."""
     way_down = WayDown()
     line = SupervisorLine(place.line, way_down)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(line.obey)
+        nursery.start_soon(line.tell_tables, reloads)
         on_listening = partial(nursery.start_soon, line.tell, running_turns)
         ended_by_itself = await serve(place.open_listeners(), way_down, on_listening)
         nursery.cancel_scope.cancel()
@@ -94,6 +111,7 @@ class SupervisorLine:
         sock = trio.socket.from_stdlib_socket(socket.socket(fileno=descriptor))
         self._stream = trio.SocketStream(sock)
         self._way_down = way_down
+        self._speaking = trio.Lock()
 
     def __repr__(self) -> str:
         return f"<SupervisorLine {self._stream.socket}>"
@@ -107,6 +125,12 @@ class SupervisorLine:
             if running_turns() != told:
                 told = running_turns()
                 await self._say(f"{TURNS} {told}")
+
+    async def tell_tables(self, reloads: Reloads) -> None:
+        """Say which table serves, now and after each reload."""
+        await self._say(f"{TABLE} {reloads.table}")
+        while True:
+            await self._say(f"{TABLE} {await reloads.wait_reloaded()}")
 
     async def obey(self) -> None:
         """Do what the supervisor says, until it is gone."""
@@ -124,6 +148,7 @@ class SupervisorLine:
     async def _say(self, words: str) -> None:
         """A supervisor that is gone is noticed by `obey`."""
         try:
-            await self._stream.send_all(f"{words}\n".encode())
+            async with self._speaking:
+                await self._stream.send_all(f"{words}\n".encode())
         except trio.BrokenResourceError:
             return

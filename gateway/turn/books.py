@@ -88,8 +88,10 @@ class Books:
         *,
         is_stored: bool = False,
         is_whole: bool = False,
+        table: str = "",
     ) -> None:
         self._keeping = keeping
+        self._table = table
         self._opening = opening
         self._spend_limits = spend_limits
         self._is_to_be_found = is_stored
@@ -327,6 +329,7 @@ class Books:
             account=self._opening.account,
             key=self._opening.key,
             model=self._opening.model,
+            table=self._table[: limits.TABLE_DIGITS],
             door=self._opening.door.value,
             client_address=self._opening.client_address,
             outcome=closing.outcome,
@@ -374,6 +377,14 @@ async def open_books(keeping: BookKeeping, order: Order, model: Model, door: Doo
     )
     is_stored = STORED in request.stateful_reasons
     is_whole = not request.streams
-    books = Books(keeping, opening, input_tokens, order.spend_limits, is_stored=is_stored, is_whole=is_whole)
+    books = Books(
+        keeping,
+        opening,
+        input_tokens,
+        order.spend_limits,
+        is_stored=is_stored,
+        is_whole=is_whole,
+        table=model.table,
+    )
     await books.open()
     return books

@@ -54,6 +54,10 @@ class Engine:
 
     async def run_turn(self, order: Order, client: Downstream) -> None:
         """One turn, from reservation to last frame. Raises Refusal if it may not begin: then nothing was written."""
+        with self._selection.turn():
+            await self._run_turn(order, client)
+
+    async def _run_turn(self, order: Order, client: Downstream) -> None:
         model, first, books = await self._admit(order, client)
         self._selection.turn_began()
         rules = replace(
@@ -63,12 +67,12 @@ class Engine:
             is_whole=not order.request.streams,
             hold_seconds=self._rules.hold_seconds if order.request.streams else math.inf,
         )
-        turn = RunningTurn(order, client, model, books, self._selection, rules, self._write_seconds)
+        turn = RunningTurn(order, client, model, first, books, self._selection, rules, self._write_seconds)
         if self._drain_ends_at is not None:
             turn.signal(DrainStarted(self._drain_ends_at))
         self._running.add(turn)
         try:
-            await turn.run(first)
+            await turn.run()
         finally:
             self._running.discard(turn)
 

@@ -26,6 +26,7 @@ import trio
 
 from gateway import limits
 from gateway.core.alias import with_model
+from gateway.core.eligibility import reasons_on
 from gateway.core.events import EventClass
 from gateway.core.messages import (
     AttemptEnded,
@@ -66,6 +67,7 @@ class RunningTurn:
         order: Order,
         client: Downstream,
         model: Model,
+        first: Chosen,
         books: Books,
         selection: Selection,
         rules: TurnRules,
@@ -74,13 +76,15 @@ class RunningTurn:
         self._order = order
         self._client = client
         self._model = model
+        self._first = first.route
+        self._place = first.place
         self._books = books
         self._selection = selection
         self._write_seconds = write_seconds
         self._turn = Turn(
             client.door,
             rules,
-            stateful_reasons=order.request.stateful_reasons,
+            stateful_reasons=reasons_on(order.request, stores_by_default=first.route.stores_by_default),
             replay_is_disabled=order.replay_is_disabled or order.request.client_refused_replay,
         )
         self._tried: list[str] = []
@@ -107,16 +111,15 @@ class RunningTurn:
         self._mail.append((arrived, trio.current_time()))
         self._waiting.cancel()
 
-    async def run(self, first: Chosen) -> None:
+    async def run(self) -> None:
         """The turn's life. However it ends, its books are closed and its place on a route is free when this returns."""
-        self._place = first.place
         try:
             async with trio.open_nursery() as self._nursery:
                 frames_out, frames_in = trio.open_memory_channel[Frames](0)
                 self._nursery.start_soon(self._watch_client)
                 self._nursery.start_soon(self._write_client, frames_in)
                 async with frames_out:
-                    await self._hold_buffer(first.route, frames_out)
+                    await self._hold_buffer(frames_out)
                 await self._see_it_written()
         except BaseException as error:  # noqa: ASYNC103 - what is not a bug is raised again
             await self._end_abruptly(error)  # noqa: ASYNC102 - the books shield themselves, the client may be cut
@@ -127,9 +130,9 @@ class RunningTurn:
 
     # --- the four tasks -----------------------------------------------------------------------------------------
 
-    async def _hold_buffer(self, first: Route, frames: trio.MemorySendChannel[Frames]) -> None:
+    async def _hold_buffer(self, frames: trio.MemorySendChannel[Frames]) -> None:
         try:
-            await self._start_attempt(first)
+            await self._start_attempt(self._first)
         except LedgerUnavailable:
             self._mail.append((GatewayFailed(STORE_AWAY), trio.current_time()))
         while self._outgoing or self._turn.phase is not Phase.DONE:

@@ -1,4 +1,5 @@
-"""Which route serves a turn: asks `core.routing` with the house's live facts (M1, C3, C5, C6, R13, R14).
+"""Which route serves a turn: asks `core.routing` with the house's live facts (M1, C2, C3, C5, C6, R13,
+R14).
 
 What is chosen is taken in the same breath: between the choice of a route and its attempt lie waits for the stores, and
 one probe, or one last place, must not be given to two turns.
@@ -8,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -17,6 +19,7 @@ from gateway.core.messages import Circumstances
 from gateway.core.request import TurnRequest
 from gateway.core.routing import next_route
 from gateway.ports import Model, Route
+from gateway.turn.tables import Table, Tables
 
 
 class RoutePlace(Protocol):
@@ -87,16 +90,20 @@ class Chosen:
 class Selection:
     """The models the gateway serves and the routes behind them."""
 
-    def __init__(self, models: Mapping[str, Model], house: House) -> None:
-        self._models = models
+    def __init__(self, tables: Tables, house: House) -> None:
+        self._tables = tables
         self._house = house
 
     def __repr__(self) -> str:
-        return f"<Selection of {', '.join(self._models)}>"
+        return f"<Selection of {', '.join(self._tables.current.models)}>"
+
+    def turn(self) -> AbstractContextManager[Table]:
+        """C2: a turn runs, for the block, on the table that is current as it begins."""
+        return self._tables.turn()
 
     def model(self, name: str) -> Model:
-        """The model of that name. Raises Refusal `model_not_found`."""
-        found = self._models.get(name)
+        """The current table's model of that name. Raises Refusal `model_not_found`."""
+        found = self._tables.current.models.get(name)
         if found is None:
             raise Refusal("model_not_found", f"the model {name!r} is not served here", param="model")
         return found
@@ -108,7 +115,7 @@ class Selection:
         `no_route_available`."""
         if self._house.is_draining():
             raise Refusal("server_draining", "the gateway is shutting down")
-        candidates = _candidates(model, request)
+        candidates = self._candidates(model, request)
         if not candidates:
             raise Refusal("payload_too_large", f"no route for the model {model.name!r} carries a request of that size")
         route = self._next(model, (), candidates, self._house.draw())
@@ -119,7 +126,7 @@ class Selection:
     def replacement(self, model: Model, tried: Collection[str], request: TurnRequest) -> Chosen:
         """The route of a replay, which is taken from the budget (C4). Raises LookupError where the one that was left is
         gone."""
-        route = self._next(model, tried, _candidates(model, request), self._house.draw())
+        route = self._next(model, tried, self._candidates(model, request), self._house.draw())
         if route is None:
             raise LookupError(f"no route is left for the model {model.name!r}")
         self._house.replay_began()
@@ -134,8 +141,14 @@ class Selection:
         return Circumstances(
             is_draining=self._house.is_draining(),
             is_throttled=self._house.is_throttled(),
-            another_route_is_left=self._next(model, tried, _candidates(model, request)) is not None,
+            another_route_is_left=self._next(model, tried, self._candidates(model, request)) is not None,
         )
+
+    def _candidates(self, model: Model, request: TurnRequest) -> dict[str, Route]:
+        """The model's routes, less those that the current table has not, or not unchanged (C2), and those whose
+        transport is too small for the request (C5)."""
+        standing = [route for route in model.routes if self._tables.stands(model, route)]
+        return {route.name: route for route in standing if route.carries(request)}
 
     def _next(
         self, model: Model, tried: Collection[str], candidates: Mapping[str, Route], draw: float = 0.0
@@ -173,8 +186,3 @@ class Selection:
         if self._house.is_cooling(route.name):
             return "cooling down", self._house.cools_for_seconds(route.name)
         return "full", 0.0
-
-
-def _candidates(model: Model, request: TurnRequest) -> dict[str, Route]:
-    """C5: the model's routes, less those whose transport is too small for the request."""
-    return {route.name: route for route in model.routes if route.carries(request)}

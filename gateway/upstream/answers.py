@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from gateway.core.failures import (
@@ -20,11 +20,25 @@ USER_AGENT: Final = "responses-gateway"
 WireHeaders = list[tuple[bytes, bytes]]
 
 
-def headers_for(client: Headers, own: Mapping[str, str], credential: str | None, route: Headers) -> WireHeaders:
+@dataclass(frozen=True, slots=True)
+class Credential:
+    """What the route shows its upstream, and in which header: after `Bearer`, or plain."""
+
+    secret: str = field(repr=False)
+    header: str = "authorization"
+    is_bearer: bool = True
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """As it goes up."""
+        return {self.header: f"Bearer {self.secret}" if self.is_bearer else self.secret}
+
+
+def headers_for(client: Headers, own: Mapping[str, str], credential: Credential | None, route: Headers) -> WireHeaders:
     """H4: the client's forwardable headers, what the gateway asks for, and the route's own; of one name the last. A
     client's value may hold any byte of latin-1."""
-    authorization = {} if credential is None else {"authorization": f"Bearer {credential}"}
-    headers = {**dict(client), **own, "user-agent": USER_AGENT, **authorization, **dict(route)}
+    shown = {} if credential is None else credential.headers
+    headers = {**dict(client), **own, "user-agent": USER_AGENT, **shown, **dict(route)}
     return [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()]
 
 

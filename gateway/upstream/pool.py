@@ -50,6 +50,10 @@ class Pool:
         for line in self._idle:
             line.leave()
 
+    def resume(self) -> None:
+        """Turns come again: lines are kept."""
+        self._is_closed = False
+
     async def aclose(self) -> None:
         """Leave all idle lines, and return when they are closed."""
         self.drain()

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from http.cookiejar import CookieJar, DefaultCookiePolicy
 from typing import Final
 
@@ -35,6 +35,7 @@ from gateway.core.whole import is_cut_short, whole_event
 from gateway.encodings import Decoder, EncodingError, decoder_for
 from gateway.ports import Stamped, UpstreamCall
 from gateway.upstream.answers import (
+    Credential,
     bad_response,
     headers_for,
     headers_of,
@@ -44,6 +45,7 @@ from gateway.upstream.answers import (
     too_large,
     why,
 )
+from gateway.upstream.trust import trusted
 
 logger = structlog.get_logger("gateway.upstream")
 
@@ -58,7 +60,7 @@ class SSESettings:
     """What differs from route to route. Durations are seconds."""
 
     base_url: str
-    credential: str | None = field(default=None, repr=False)
+    credential: Credential | None = None
     headers: Headers = ()
     connect_seconds: float = limits.CONNECT_SECONDS
     event_bytes_max: int = limits.EVENT_BYTES_MAX
@@ -73,6 +75,7 @@ class SSEUpstream:
         self._base_url = settings.base_url.rstrip("/")
         self._client = httpx2.AsyncClient(
             transport=transport,
+            verify=trusted(),
             cookies=CookieJar(policy=DefaultCookiePolicy(allowed_domains=[])),
             timeout=httpx2.Timeout(None, connect=settings.connect_seconds),
             limits=httpx2.Limits(max_connections=None, max_keepalive_connections=None),

@@ -20,11 +20,10 @@ from __future__ import annotations
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final, Protocol
 from urllib.parse import urlsplit
 
-import httpx2
 import structlog
 import trio
 
@@ -35,9 +34,10 @@ from gateway.core.messages import AttemptEnded, Batch, Head, Headers, Opened
 from gateway.core.request import RESPONSES, TurnRequest
 from gateway.core.sse import sse_block
 from gateway.ports import Stamped, Upstream, UpstreamCall
-from gateway.upstream.answers import headers_for, never_sent
+from gateway.upstream.answers import Credential, headers_for, never_sent
 from gateway.upstream.line import Connect, Line, LineSettings
 from gateway.upstream.pool import Pool
+from gateway.upstream.trust import trusted
 
 logger = structlog.get_logger("gateway.upstream")
 
@@ -50,7 +50,7 @@ class WebSocketSettings:
     """What differs from route to route. Durations are seconds; the base URL is the one of HTTP."""
 
     base_url: str
-    credential: str | None = field(default=None, repr=False)
+    credential: Credential | None = None
     headers: Headers = ()
     connect_seconds: float = limits.CONNECT_SECONDS
     event_bytes_max: int = limits.EVENT_BYTES_MAX
@@ -96,6 +96,10 @@ class WebSocketUpstream:
     def drain(self) -> None:
         """T7: nothing is kept for turns that will not come."""
         self._pool.drain()
+
+    def resume(self) -> None:
+        """C2: the route stands again, before its last turn has ended."""
+        self._pool.resume()
 
     async def aclose(self) -> None:
         """Close the idle sockets, and the connections beside them."""
@@ -224,7 +228,7 @@ class Network:
         url = urlsplit(base_url)
         self._host = url.hostname or ""
         self._port = url.port or PORTS[url.scheme]
-        self._tls = (tls or httpx2.create_ssl_context(trust_env=False)) if url.scheme == "https" else None
+        self._tls = (tls or trusted()) if url.scheme == "https" else None
 
     async def __call__(self) -> trio.abc.Stream:
         """Raises OSError, or BrokenResourceError where TLS fails."""

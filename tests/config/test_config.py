@@ -9,6 +9,7 @@ from config.samples import ACCOUNT, ENVIRON, KEY, ROUTE, SMALLEST, key, ledger_b
 from gateway import limits
 from gateway.config import (
     Account,
+    Candidate,
     Config,
     ConfigError,
     Estimate,
@@ -19,6 +20,7 @@ from gateway.config import (
     Server,
     StaticKey,
     load,
+    load_routes,
     parse,
 )
 from gateway.core.failures import RETRYABLE_CODES
@@ -253,6 +255,26 @@ def test_the_second_route_of_the_example_works_as_it_is_shown() -> None:
     config = parse(both, file="", environ=ENVIRON | {"AZURE_OPENAI_API_KEY": "c"}, directory=DEPLOY)
 
     assert config.models["gpt-5.6"].routes == ("openai", "azure")
+
+
+def test_the_example_of_a_routes_file_can_be_used_as_it_is() -> None:
+    text = (DEPLOY / "routes.example.toml").read_text()
+    environ = ENVIRON | {"AZURE_OPENAI_API_KEY": "c"}
+    cold = (DEPLOY / "gateway.example.toml").read_text().split("# --- where models run")[0]
+    both = cold.replace('#   routes = "routes.toml"', f'routes = "{DEPLOY}/routes.example.toml"')
+
+    config = parse(both, file="gateway.toml", environ=environ, directory=DEPLOY)
+
+    assert config.table_hash == load_routes(Candidate(text, "routes"), environ, DEPLOY)
+    assert config.models["gpt-5.6"].routes == ("openai", "azure")
+
+
+def test_what_the_example_of_a_routes_file_shows_may_be_said() -> None:
+    shown = (DEPLOY / "routes.example.toml").read_text()
+    shown = re.sub(r"^# (?=(?:base_url|credential|stores|response))", "", shown, flags=re.MULTILINE)
+    shown = shown.replace('{ file = "/run/secrets/local" }', '{ env = "OTHER_KEY" }')
+
+    assert load_routes(Candidate(shown, "routes"), ENVIRON | {"AZURE_OPENAI_API_KEY": "c"}, DEPLOY)
 
 
 def test_the_demo_needs_nothing_from_outside() -> None:

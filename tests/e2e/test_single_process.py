@@ -82,3 +82,21 @@ def test_a_named_socket_that_cannot_be_opened_is_told_and_nothing_is_served(tmp_
     refused = run(sys.executable, "-m", "gateway", "serve", "--config", str(file), "--port", "0")
     assert refused.returncode == 2
     assert refused.stderr.splitlines()[-1].startswith(f"the control socket {tmp_path}/no/gw cannot be opened: No such")
+
+
+def test_its_routes_are_swapped_as_those_of_workers_are(tmp_path: Path) -> None:
+    """C2."""
+    with single(tmp_path, server='control_socket = "gw.sock"') as (process, _):
+        path = process.wait_for('"event": "control_listening".*"path": "(.*?)"')[1]
+        file = tmp_path / "gateway.toml"
+        command = (sys.executable, "-m", "gateway", "routes")
+        new = tmp_path / "new.toml"
+        new.write_text('[routes.r]\nbase_url = "http://u.test/v1"\ncredential = "none"\nprice = "free"\n')
+        refused = run(*command, "apply", str(new), "--control", path)
+        assert (refused.returncode, refused.stdout) == (2, "")
+        assert refused.stderr.startswith(f"{new}: would take the place of no file; move routes and models from {file}")
+        file.write_text(file.read_text().replace("price", "response_timeout = 60\nprice"))
+        process.signal(signal.SIGHUP)
+        table = process.wait_for('"routes_applied".*"table": "(.*?)"')[1]
+        (row,) = json.loads(run(*command, "show", "--json", "--control", path).stdout)["workers"]
+        assert (row["state"], row["table"][: len(table)]) == ("ready", table)

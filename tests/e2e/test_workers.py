@@ -179,7 +179,7 @@ def test_a_worker_that_is_killed_comes_back_and_its_sibling_serves_on(tmp_path: 
     with two_workers(tmp_path) as gateway:
         victim, sibling = (worker["pid"] for worker in gateway.workers())
         gateway.process.signal(signal.SIGHUP)
-        gateway.process.wait_for('(?s)"reload_not_supported".*"reload_not_supported"')
+        gateway.process.wait_for('(?s)"routes_unchanged".*"routes_unchanged"')
         os.kill(victim, signal.SIGKILL)
         workers = gateway.wait_for_workers({victim})
         assert [worker["pid"] for worker in workers if worker["restarts"] == 0] == [sibling]
@@ -235,7 +235,7 @@ def test_workers_that_never_come_up_end_the_command_with_3(tmp_path: Path) -> No
     config = with_server(read_config(file), control_socket=str(tmp_path / "gw.sock"), port=0)
     broken = Launch([sys.executable, "-c", "raise SystemExit(7)"], os.environ)
     with capture_logs() as lines, pytest.raises(Exit) as ended:
-        supervise(config, 2, lambda _place: broken, "")
+        supervise(config, 2, lambda _place: broken, "", lambda _candidate: config)
     assert ended.value.exit_code == 3
     assert lines[-2]["event"] == "given_up"
 

@@ -33,6 +33,7 @@ VIOLATIONS = [
     (FLOORS, "gateway.store", "import gateway.ledger"),
     (FLOORS, "gateway.config", "import gateway.store"),
     (FLOORS, "gateway.server", "import gateway.downstream"),
+    (FLOORS, "gateway.stores", "import gateway.routes"),
     (FLOORS, "gateway.downstream", "import gateway.app"),
     (FLOORS, "gateway.app", "import gateway.cli"),
     (FLOORS, "gateway.app", "import gateway.lock"),

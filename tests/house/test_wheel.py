@@ -16,7 +16,7 @@ def test_a_wheel_carries_the_package_and_the_files_that_its_commands_need(tmp_pa
     subprocess.run(command, cwd=REPOSITORY, capture_output=True, timeout=120, check=True)
     (wheel,) = tmp_path.glob("*.whl")
     names = set(zipfile.ZipFile(wheel).namelist())
-    embedded = ("demo.toml", "gateway.example.toml", "fixtures/lock/r9-break-after-created.json")
+    embedded = ("demo.toml", "gateway.example.toml", "routes.example.toml", "fixtures/lock/r9-break-after-created.json")
     assert {"gateway/__main__.py", *(f"gateway/embedded/{name}" for name in embedded)} <= names
     migrations = {path.relative_to(REPOSITORY).as_posix() for path in (REPOSITORY / MIGRATIONS).rglob("*.py")}
     assert len(migrations) > 2

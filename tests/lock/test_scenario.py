@@ -109,6 +109,32 @@ def test_a_route_that_does_not_reply_cannot_be_configured() -> None:
     assert str(raised.value) == "x.toml: config.routes.c: is no route here; give it a reply, or name one of: a"
 
 
+@pytest.mark.parametrize(
+    ("text", "mistake"),
+    [
+        (
+            'routes = ["a", "c"]',
+            "x.toml: swap: c: is no route here; list it, and give it a reply; those with one are: a",
+        ),
+        (
+            'routes = ["a"]\nsettings = { b = { idle_timeout = 5 } }',
+            "x.toml: swap: b: is no route here; list it, and give it a reply; those with one are: a",
+        ),
+        ('routes = ["a", "a"]', "x.toml: swap: models.gpt-test.routes[1]: lists a route a second time; remove it"),
+        (
+            'routes = ["a"]\nsettings = { a = { idle_timeout = 0 } }',
+            "x.toml: swap: routes.a.idle_timeout: is 0, which is too low; write a number above 0",
+        ),
+    ],
+)
+def test_a_swap_that_cannot_be_made_is_told(text: str, mistake: str) -> None:
+    """C2."""
+    scenario = parse_scenario(f"{HEAD}[[swap]]\nat = 1.0\n{text}", "x.toml")
+    with pytest.raises(ScenarioError) as raised:
+        play(scenario, "x.toml")
+    assert str(raised.value) == mistake
+
+
 @pytest.mark.parametrize("name", shipped().names)
 def test_every_scenario_says_what_it_is_about_in_a_sentence(name: str) -> None:
     scenario = read_scenario(shipped().scenario(name))

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 import trio
 from prometheus_client.parser import text_string_to_metric_families
 
 from gateway.core.messages import AttemptReport, Door
+from gateway.core.routing import in_order
 from gateway.lock.driver import connect, post
 from gateway.lock.virtual import virtual_run
 from gateway.metrics import PrometheusMeter, outcome_label
 from gateway.ports import Meter, NoMeter, TurnMeasures
 from gateway.upstream.scripted import Break, Silence
-from support.gateways import World, create, create_frame, play, turn, world
+from support.gateways import MODEL, World, create, create_frame, play, turn, world
 from support.virtual import in_every_order
 from support.voices import A, B
 
@@ -46,6 +48,7 @@ async def test_a_turn_is_counted_once_with_its_times_and_its_money(door: str) ->
     await play(w, door)
     assert samples(w) == {
         "worker 0": 1,
+        "route_table": 1,
         f"turns_total {door} completed none": 1,
         "attempts_total a completed": 1,
         "settled_nanodollars_total": 7000,
@@ -114,6 +117,7 @@ async def test_a_refusal_is_counted_by_its_code_and_is_no_turn(door: str) -> Non
     await _refused(w, door, background=True)
     assert samples(w) == {
         "worker 0": 1,
+        "route_table": 1,
         f"refusals_total {door} model_not_found": 1,
         f"refusals_total {door} unsupported_parameter": 1,
     }
@@ -142,7 +146,7 @@ async def test_gauges_tell_what_is_open_now(door: str) -> None:
         await trio.sleep(1.0)
         sockets = {"open_websockets": 1.0} if door == "websocket" else {}
         held = {"open_turns": 1.0, "open_connections": 1.0, "open_attempts a": 1.0}
-        assert samples(w) == {"worker 0": 1, **held, **sockets}
+        assert samples(w) == {"worker 0": 1, "route_table": 1, **held, **sockets}
         w.gateway.drain()
         assert samples(w)["draining"] == 1
     left = {name for name in samples(w) if name.startswith("open_")}
@@ -199,3 +203,18 @@ async def test_a_routes_health_is_seen(door: str) -> None:
         assert samples(w)["open_attempts a"] == samples(w)["route_cooling a"] == 1
     assert samples(w)["route_probes_total a"] == 1
     assert not samples(w).keys() & {"open_attempts a", "route_cooling a", "route_coolings_total b"}
+
+
+@pytest.mark.trio(run=virtual_run)
+async def test_the_table_that_serves_is_told_by_its_hash_alone() -> None:
+    """C2: the one before it is gone."""
+    w = world(A.answer(), B.answer())
+    model = replace(w.gateway.config.models[MODEL], listed=in_order(["b"]))
+    config = replace(w.gateway.config, models={MODEL: model})
+    w.gateway.swap(config)
+    w.gateway.meter.reloaded("applied")
+    told = w.gateway.meter.exposition().decode().splitlines()
+    assert [line for line in told if line.startswith("gateway_route_table")] == [
+        f'gateway_route_table{{table="{config.table_hash[:12]}"}} 1.0'
+    ]
+    assert 'gateway_route_reloads_total{result="applied"} 1.0' in told

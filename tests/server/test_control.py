@@ -87,7 +87,8 @@ async def test_what_is_no_command_is_told_so(tmp_path: Path, line: bytes, error:
 
 
 @on_trio
-async def test_a_line_without_end_is_not_read_to_its_end(tmp_path: Path) -> None:
+async def test_a_line_without_end_is_not_read_to_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "REQUEST_BYTES_MAX", 65_536)
     path = tmp_path / "control.sock"
     async with answering(path), await trio.open_unix_socket(str(path)) as stream:
         await stream.send_all(b"x" * (module.REQUEST_BYTES_MAX + module.REQUEST_BYTES_MAX // 2))

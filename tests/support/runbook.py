@@ -7,14 +7,18 @@ and those of the server, which stand beside the code that keeps them.
 from __future__ import annotations
 
 import ast
+import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 
+from pydantic.fields import FieldInfo
+
 from gateway import limits
-from gateway.config.tables import SHARED
+from gateway.config.profiles import PROFILES
+from gateway.config.tables import SHARED, ModelTable, RouteTable
 
 REPOSITORY = Path(__file__).parents[2]
 RUNBOOK = REPOSITORY / "deploy/runbook.md"
@@ -23,6 +27,8 @@ SERVER = REPOSITORY / "gateway/server"
 TABLES = REPOSITORY / "gateway/config/tables.py"
 START = "<!-- limits: made from gateway/limits.py by `poe runbook` -->\n"
 END = "<!-- end of limits -->\n"
+ROUTES_START = "<!-- routes: made from gateway/config/tables.py by `poe runbook` -->\n"
+ROUTES_END = "<!-- end of routes -->\n"
 
 SECTIONS = {"Server": "server", "Limits": "limits", "RouteTable": "routes.NAME"}
 """Which table of the file a class of gateway/config/tables.py is."""
@@ -122,13 +128,45 @@ def _written(name: str, value: float) -> str:
     return f"{value // limits.MIB:g} MiB" if value % limits.MIB == 0 else f"{value:,} bytes"
 
 
+def routes_table() -> str:
+    """The keys of a routes file as Markdown: what each says, what it is if left out, and what profiles say instead."""
+    rows = ["| in `[routes.NAME]` | left out | what it says |", "|---|---|---|"]
+    rows += [_key_row(name, field, _by_profile(name)) for name, field in RouteTable.model_fields.items()]
+    rows += ["", "| in `[models.NAME]` | left out | what it says |", "|---|---|---|"]
+    rows += [_key_row(name, field, "") for name, field in ModelTable.model_fields.items()]
+    return "\n".join(rows) + "\n"
+
+
+def _key_row(name: str, field: FieldInfo, by_profile: str) -> str:
+    left_out = "must be there" if field.is_required() else f"`{_toml(field.default)}`"
+    if name in ("retryable_codes", "headers"):
+        left_out = "rule 5's own" if name == "retryable_codes" else "none"
+    said = field.description or (field.examples or [""])[0]
+    return f"| `{name}` | {left_out}{by_profile} | {str(said).replace('|', chr(92) + '|')} |"
+
+
+def _by_profile(name: str) -> str:
+    said = [f"{profile}: `{_toml(found[name])}`" for profile, found in PROFILES.items() if name in found]
+    return "".join(f"<br>{one}" for one in said)
+
+
+def _toml(value: object) -> str:
+    if value is None:
+        return "none"
+    return json.dumps(value)
+
+
 def with_limits(text: str) -> str:
-    """The runbook's text with the table as it must be. ValueError if its marks are missing."""
-    before, _, rest = text.partition(START)
-    _, found, after = rest.partition(END)
+    """The runbook's text with the tables as they must be. ValueError if their marks are missing."""
+    return _between(_between(text, START, END, limits_table()), ROUTES_START, ROUTES_END, routes_table())
+
+
+def _between(text: str, start: str, end: str, made: str) -> str:
+    before, _, rest = text.partition(start)
+    _, found, after = rest.partition(end)
     if not found:
-        raise ValueError("the marks around the limits are missing")
-    return before + START + limits_table() + END + after
+        raise ValueError(f"the marks are missing: {start.strip()} … {end.strip()}")
+    return before + start + made + end + after
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ import pytest
 from gateway.core.request import RequestBody, TurnRequest
 from gateway.lock.virtual import virtual_run
 from gateway.ports import UpstreamCall
+from gateway.upstream.answers import Credential
 from gateway.upstream.scripted import Call, Reply
 from gateway.upstream.scripts import event
 from upstream.stage import CALL, FACES, attempt, script_of, upstream_on
@@ -33,7 +34,7 @@ def sent(call: Call) -> list[tuple[str, str]]:
 
 async def test_a_request_shows_the_route_s_credential_and_asks_for_a_plain_event_stream(face: str) -> None:
     """H4, P8: what the gateway itself sends, and nothing else of the library's."""
-    assert sent(await call_of(face, credential="sk-route")) == [
+    assert sent(await call_of(face, credential=Credential("sk-route"))) == [
         ("accept", "text/event-stream"),
         ("accept-encoding", "identity"),
         ("authorization", "Bearer sk-route"),
@@ -98,6 +99,6 @@ async def test_a_replay_sends_the_same_bytes_but_for_the_model(face: str) -> Non
 
 async def test_no_credential_shows_in_a_repr(face: str) -> None:
     """L1: no keys in logs."""
-    async with upstream_on(face, script_of(REPLY), credential="sk-route") as upstream:
+    async with upstream_on(face, script_of(REPLY), credential=Credential("sk-route")) as upstream:
         assert "sk-route" not in f"{upstream!r} {upstream._settings!r} {CALL!r}"
         assert "gpt-test" not in f"{CALL!r}"

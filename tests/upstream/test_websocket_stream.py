@@ -12,6 +12,7 @@ from gateway import limits
 from gateway.core.request import RequestBody, TurnRequest
 from gateway.lock.virtual import virtual_run
 from gateway.ports import UpstreamCall
+from gateway.upstream.answers import Credential
 from gateway.upstream.scripted import JSON_BODY, Break, Close, Raw, Reply, Silence, Step
 from gateway.upstream.scripted_websocket import frames
 from gateway.upstream.scripts import event, http_failure, prelude, response_object, usage_object
@@ -189,7 +190,9 @@ async def test_the_handshake_carries_the_routes_credential_and_what_may_go_up(fa
     """H4."""
     script = script_of(Reply(ANSWER))
     call = UpstreamCall("turn", CALL.body, (("openai-beta", "the client's"), ("x-codex-note", "caf\xe9")))
-    async with websocket_on(face, script, credential="sk-route", headers=(("openai-beta", "ours"),)) as upstream:
+    async with websocket_on(
+        face, script, credential=Credential("sk-route"), headers=(("openai-beta", "ours"),)
+    ) as upstream:
         await attempt(upstream, call)
         assert "sk-route" not in f"{upstream!r} {upstream._settings!r}"
     got = {n: v for n, v in script.calls[0].headers if not n.startswith("sec-") and n not in ("upgrade", "connection")}

@@ -21,6 +21,7 @@ from gateway.keys import rates
 from gateway.keys.rates import RequestRates
 from gateway.lock.mutants.flips import Mutant, everywhere, swapped, without
 from gateway.lock.world import Change
+from gateway.upstream.answers import Credential
 
 TABLES: Final = (
     (headers, "UP_NAMES", "H4"),
@@ -57,7 +58,12 @@ def mutants() -> Iterator[Mutant]:
     yield from _keys()
 
 
+def _bearer(credential: Credential) -> dict[str, str]:
+    return {"authorization": f"Bearer {credential.secret}"}
+
+
 def _http() -> Iterator[Mutant]:
+    yield Mutant("H4: a credential is always a bearer's", ("H4",), swapped(Credential, "headers", property(_bearer)))
     yield Mutant("H6: another comment", ("H6",), swapped(http, "KEEPALIVE", b": still here\n\n"))
     yield Mutant("X2: a 429 is not told from other errors", ("X2", "F5"), swapped(http, "RATE_LIMITED", 0))
     yield Mutant(

@@ -1,4 +1,4 @@
-"""How an upstream's bytes are read (P), which route is asked (M1, C3), and what the house says of itself (R12–R14)."""
+"""How an upstream's bytes are read (P), which route is asked (M1, C2, C3), what the house says of itself (R12–R14)."""
 
 from __future__ import annotations
 
@@ -14,8 +14,10 @@ from gateway.core.routing import next_route
 from gateway.core.sse import SSEParser, block_data, read_block
 from gateway.encodings import decoder_for
 from gateway.lock.mutants.flips import Flip, Mutant, everywhere, swapped
+from gateway.ports import Model, Route
 from gateway.turn.house import StandingHouse
 from gateway.turn.running import RunningTurn
+from gateway.turn.tables import Tables
 from gateway.upstream import answers
 from gateway.upstream.sse import SSEUpstream
 
@@ -102,8 +104,23 @@ def _routes() -> Iterator[Mutant]:
     yield Mutant(
         "C3: a route that cools down is asked", ("C3", "R14"), _house("is_cooling", lambda _house, _route: False)
     )
+    for name, stands in STANDS.items():
+        yield Mutant(f"C2: {name}", ("C2",), swapped(Tables, "stands", stands))
+    yield Mutant("C2: nothing is swapped", ("C2",), swapped(Tables, "swap", lambda _tables, _table: None))
     yield Mutant("R13: the budget is never spent", ("R13",), _house("is_throttled", lambda _house: False))
     yield Mutant("R12: the house never drains", ("R12", "T7"), _house("is_draining", lambda _house: False))
+
+
+def _stands_by_name(tables: Tables, model: Model, route: Route) -> bool:
+    newest = tables.current.models.get(model.name)
+    return newest is not None and any(other.name == route.name for other in newest.routes)
+
+
+STANDS: Final[dict[str, Callable[[Tables, Model, Route], bool]]] = {
+    "a route that is gone is asked": lambda _tables, _model, _route: True,
+    "a route that was changed is asked": _stands_by_name,
+    "no route stands in another table": lambda tables, model, _route: tables.current.hash == model.table,
+}
 
 
 def _request_ids() -> Iterator[Mutant]:

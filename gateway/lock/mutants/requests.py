@@ -10,8 +10,8 @@ from typing import Any, Final
 from gateway.config import Config
 from gateway.core import contents, request
 from gateway.core import eligibility as law
-from gateway.core.eligibility import StatePolicy, eligibility, makes_store_explicit
-from gateway.core.request import RequestBody
+from gateway.core.eligibility import StatePolicy, eligibility, makes_store_explicit, reasons_on
+from gateway.core.request import RequestBody, TurnRequest
 from gateway.lock.mutants.flips import Flip, Mutant, everywhere, swapped, without
 from gateway.lock.world import Change
 
@@ -56,7 +56,20 @@ def _without(reason: str) -> Judged:
     return reasons
 
 
+def _always_stored(request: TurnRequest, *, stores_by_default: bool) -> tuple[str, ...]:
+    return request.stateful_reasons
+
+
+def _never_stored(request: TurnRequest, *, stores_by_default: bool) -> tuple[str, ...]:
+    if stores_by_default:
+        return request.stateful_reasons
+    return tuple(reason for reason in request.stateful_reasons if reason != law.STORED)
+
+
 def _store() -> Iterator[Mutant]:
+    yield Mutant("S1: every upstream stores by default", ("S1",), everywhere(reasons_on, _always_stored))
+    yield Mutant("S1: an upstream's default beats what is said", ("S1",), everywhere(reasons_on, _never_stored))
+
     def absent_is_false(body: RequestBody, _policy: StatePolicy) -> object:
         return False if body.get("store") is None else body.get("store")
 

@@ -1,0 +1,188 @@
+"""The routes of a process: an adapter for each, shared by all tables that have it unchanged, closed when none has (C2).
+
+Config --table--> Route, Route, …      one for each different RouteConfig: made once, with its pool of connections
+   swap  -->  those that the new table lacks are drained; when no turn holds a table with them, they are closed
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import httpx2
+import structlog
+import trio
+
+from gateway import limits
+from gateway.config import Config, ModelConfig, RouteConfig
+from gateway.core.messages import AttemptStarted
+from gateway.ports import Model, Route
+from gateway.turn.tables import Table, Tables
+from gateway.upstream.answers import Credential
+from gateway.upstream.line import Connect
+from gateway.upstream.sse import SSESettings, SSEUpstream
+from gateway.upstream.websocket import WebSocketSettings, WebSocketUpstream
+
+logger = structlog.get_logger("gateway.routes")
+
+Network = httpx2.AsyncBaseTransport | Connect
+"""What a route's bytes go over: for `sse` an HTTP transport, for `websocket` what opens a stream."""
+Adapter = SSEUpstream | WebSocketUpstream
+
+
+class Routes:
+    """The adapters and tables of one process. `networks` replaces the real ones, by the route's name."""
+
+    def __init__(
+        self,
+        config: Config,
+        networks: Mapping[str, Network] | None = None,
+        over_http: Mapping[str, httpx2.AsyncBaseTransport] | None = None,
+        workers: int = 1,
+    ) -> None:
+        self._networks = networks or {}
+        self._over_http = over_http or {}
+        self._workers = workers
+        self._event_bytes_max = config.limits.event_bytes_max
+        self._adapters: dict[RouteConfig, Adapter] = {}
+        self._standing: dict[RouteConfig, Route] = {}
+        self._is_draining = False
+        self._was_left = trio.Event()
+        self.tables = Tables(self._table(config), self._note_left)
+
+    def __repr__(self) -> str:
+        return f"<Routes, {len(self._standing)} stand, {self.tables}>"
+
+    @property
+    def idle_sockets(self) -> int:
+        """Upstream WebSockets that wait for a turn."""
+        return sum(adapter.idle_sockets for adapter in self._framed)
+
+    def swap(self, config: Config) -> None:
+        """Turns begin on the models and routes of this configuration from now on; those that run go on (C2)."""
+        table = self._table(config)
+        for route in config.routes.values():
+            adapter = self._adapters[route]
+            if isinstance(adapter, WebSocketUpstream) and not self._is_draining:
+                adapter.resume()
+        for route in self._adapters.keys() - set(config.routes.values()):
+            _drain(self._adapters[route])
+        self.tables.swap(table)
+
+    def drain(self) -> None:
+        """T7: nothing is kept for turns that will not come."""
+        self._is_draining = True
+        for adapter in self._adapters.values():
+            _drain(adapter)
+
+    async def close_left(self) -> None:
+        """Close adapters as the last turn on a table with them ends, until cancelled."""
+        while True:
+            await self._was_left.wait()
+            self._was_left = trio.Event()
+            for config in self._left():
+                del self._standing[config]
+                adapter = self._adapters.pop(config)
+                with trio.move_on_after(limits.UPSTREAM_CLOSE_SECONDS_MAX):
+                    await adapter.aclose()
+                logger.info("route_closed", route=config.name)
+
+    async def aclose(self) -> None:
+        """Close all of them."""
+        for adapter in [*self._adapters.values()]:
+            await adapter.aclose()
+
+    def _note_left(self) -> None:
+        if self._left():
+            self._was_left.set()
+
+    def _left(self) -> list[RouteConfig]:
+        held = {id(route) for table in self.tables.held for route in table.routes}
+        return [config for config, route in self._standing.items() if id(route) not in held]
+
+    @property
+    def _framed(self) -> list[WebSocketUpstream]:
+        return [adapter for adapter in self._adapters.values() if isinstance(adapter, WebSocketUpstream)]
+
+    # --- making tables ------------------------------------------------------------------------------------------
+
+    def _table(self, config: Config) -> Table:
+        routes = {name: self._route(route) for name, route in config.routes.items()}
+        table_hash = config.table_hash
+        models = {name: _model(model, routes, table_hash) for name, model in config.models.items()}
+        return Table(table_hash, models, tuple(routes.values()))
+
+    def _route(self, config: RouteConfig) -> Route:
+        if config not in self._standing:
+            adapter = self._adapters[config] = self._adapter(config)
+            self._standing[config] = _route(config, adapter, self._workers)
+        return self._standing[config]
+
+    def _adapter(self, config: RouteConfig) -> Adapter:
+        """By the route's transport (C5)."""
+        network = self._networks.get(config.name)
+        if config.transport == "websocket":
+            if isinstance(network, httpx2.AsyncBaseTransport):
+                raise TypeError(f"the network of {config.name!r} speaks HTTP, its route WebSocket")
+            over_http = SSEUpstream(_sse_settings(config, self._event_bytes_max), self._over_http.get(config.name))
+            settings = _websocket_settings(config, self._event_bytes_max)
+            return WebSocketUpstream(settings, network, config.name, over_http)
+        if network is not None and not isinstance(network, httpx2.AsyncBaseTransport):
+            raise TypeError(f"the network of {config.name!r} speaks WebSocket, its route HTTP")
+        return SSEUpstream(_sse_settings(config, self._event_bytes_max), network)
+
+
+def _drain(adapter: Adapter) -> None:
+    if isinstance(adapter, WebSocketUpstream):
+        adapter.drain()
+
+
+def _route(config: RouteConfig, adapter: Adapter, workers: int) -> Route:
+    return Route(
+        name=config.name,
+        upstream=adapter,
+        terms=AttemptStarted(
+            config.first_event_seconds, config.idle_seconds, config.retryable_codes, config.response_seconds
+        ),
+        price=config.price,
+        upstream_model=config.upstream_model,
+        request_bytes_max=config.request_bytes_max,
+        attempts_max=None if config.attempts_max is None else max(1, config.attempts_max // workers),
+        is_draining=config.is_draining,
+        stores_by_default=config.stores_by_default,
+    )
+
+
+def _model(config: ModelConfig, routes: Mapping[str, Route], table_hash: str) -> Model:
+    named = tuple(routes[name] for name in config.routes)
+    return Model(config.name, named, config.max_output_tokens, config.listed, table_hash)
+
+
+def _credential(config: RouteConfig) -> Credential | None:
+    if config.credential is None:
+        return None
+    return Credential(config.credential, config.credential_header, config.credential_form == "bearer")
+
+
+def _sse_settings(config: RouteConfig, event_bytes_max: int) -> SSESettings:
+    return SSESettings(
+        base_url=config.base_url,
+        credential=_credential(config),
+        headers=config.headers,
+        connect_seconds=config.connect_seconds,
+        event_bytes_max=event_bytes_max,
+        retryable_codes=config.retryable_codes,
+    )
+
+
+def _websocket_settings(config: RouteConfig, event_bytes_max: int) -> WebSocketSettings:
+    return WebSocketSettings(
+        base_url=config.base_url,
+        credential=_credential(config),
+        headers=config.headers,
+        connect_seconds=config.connect_seconds,
+        event_bytes_max=event_bytes_max,
+        retryable_codes=config.retryable_codes,
+        age_seconds_max=config.socket_age_seconds,
+        idle_seconds_max=config.socket_idle_seconds,
+        idle_sockets_max=config.idle_sockets_max,
+    )

@@ -1,0 +1,70 @@
+"""The live table (C2): which models are served, by which routes, now; and the tables before it that turns still run on.
+
+    swap --> current --turn begins--> held by it until it ends --> left: nobody asks for it again
+                                          |
+                                          replay: only a route that the current table has, too, unchanged
+
+A turn keeps the table it began on. An adapter is shared by all tables whose routes are configured alike, so "unchanged"
+is "the same object"; whoever makes tables (gateway/routes.py) sees to that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from gateway.ports import Model, Route
+
+
+@dataclass(eq=False, slots=True)
+class Table:
+    """Models and their routes; `hash` names the content, `routes` are all of them, those of no model too."""
+
+    hash: str
+    models: Mapping[str, Model]
+    routes: tuple[Route, ...]
+    turns: int = field(default=0, init=False)
+    """How many run on it."""
+
+
+class Tables:
+    """The current table, and those that are still held. `on_left` is called when one is held no more."""
+
+    def __init__(self, first: Table, on_left: Callable[[], None] = lambda: None) -> None:
+        self.current = first
+        self._before: list[Table] = []
+        self._on_left = on_left
+
+    def __repr__(self) -> str:
+        return f"<Tables, {self.current.hash[:12]} and {len(self._before)} before it>"
+
+    @property
+    def held(self) -> list[Table]:
+        """Those that a turn may still ask for a route."""
+        return [*self._before, self.current]
+
+    def swap(self, table: Table) -> None:
+        """From now on turns begin on this table; none is cut."""
+        before, self.current = self.current, table
+        if before.turns:
+            self._before.append(before)
+        self._on_left()
+
+    @contextmanager
+    def turn(self) -> Iterator[Table]:
+        """A turn runs on the table that is current as it begins, for the block."""
+        table = self.current
+        table.turns += 1
+        try:
+            yield table
+        finally:
+            table.turns -= 1
+            if table.turns == 0 and table in self._before:
+                self._before.remove(table)
+                self._on_left()
+
+    def stands(self, model: Model, route: Route) -> bool:
+        """Whether the current table has the route as it is, for the model of that name."""
+        newest = self.current.models.get(model.name)
+        return newest is not None and any(route is other for other in newest.routes)

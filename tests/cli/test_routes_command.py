@@ -1,0 +1,184 @@
+"""`gateway routes` at a person's end: `check` without a gateway, and how the others tell what they were told."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from threading import Event, Thread
+from typing import Any
+
+import pytest
+import trio
+from click.testing import CliRunner, Result
+
+from config.samples import ACCOUNT, ENVIRON, KEY, MODEL, ROUTE, SMALLEST
+from gateway import limits
+from gateway.cli import gateway
+from gateway.config import parse
+from gateway.server.control import Control, control_socket
+
+TABLE = "0123456789abcdef" * 4
+OTHER = "f" * 64
+HOT = ROUTE + MODEL
+
+
+def asked(*arguments: str, **environ: str) -> Result:
+    return CliRunner().invoke(gateway, ["routes", *arguments], env={**ENVIRON, **environ})
+
+
+# --- check ------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A routes file in the current folder."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "routes.toml").write_text(HOT)
+    return tmp_path / "routes.toml"
+
+
+def test_a_file_that_can_be_used_is_told_with_its_table(file: Path) -> None:
+    """C1: alone, and beside the gateway.toml of the current folder, which lets no key's model go."""
+    table = parse(SMALLEST, file="", environ=ENVIRON, directory=file.parent).table_hash[: limits.TABLE_DIGITS]
+    assert asked("check", str(file)).output == f"{file} can be used: table {table}\n"
+    cold = file.with_name("gateway.toml")
+    cold.write_text('routes = "other.toml"\n' + ACCOUNT + KEY)
+    assert asked("check", "routes.toml").output == f"routes.toml can be used: table {table}\n"
+    cold.write_text(cold.read_text() + 'models = ["gpt-9"]\n')
+    refused = asked("check", "routes.toml")
+    assert (refused.exit_code, refused.stderr.count("\n")) == (2, 1)
+    assert refused.stderr.startswith("gateway.toml: keys.laptop.models[0]: names no model of other.toml; ")
+
+
+def test_every_mistake_of_a_file_stands_on_its_line(file: Path) -> None:
+    """C1: exit code 2."""
+    file.write_text('[routes.openai]\nbase_url = "ftp://u"\nprofile = "opnai"\n')
+    refused = asked("check", str(file))
+    assert (refused.exit_code, refused.stdout) == (2, "")
+    assert [line.removeprefix(f"{file}: ").split(":")[0] for line in refused.stderr.splitlines()] == [
+        "routes.openai.profile",
+        "routes.openai.base_url",
+        "routes.openai.credential",
+        "routes.openai.price",
+        "models",
+    ]
+
+
+def test_a_file_that_is_not_there_is_told(file: Path) -> None:
+    refused = asked("check", "none.toml")
+    assert (refused.exit_code, refused.stderr.split(";")[0]) == (2, "none.toml: does not exist or is no regular file")
+    assert asked("apply", "none.toml").exit_code == 2
+
+
+# --- what is asked of a gateway ---------------------------------------------------------------------------------
+
+
+WORKERS = [
+    {"number": 0, "pid": 7, "state": "ready", "turns": 3, "table": TABLE},
+    {"number": 1, "pid": 8, "state": "ready", "turns": 0, "table": OTHER},
+]
+SHOWN = {
+    "ok": True,
+    "table": TABLE,
+    "file": "/etc/routes.toml",
+    "problems": [],
+    "models": [{"name": "gpt-5.6", "routes": ["openai", "azure"], "max_output_tokens": 16384}],
+    "routes": [{"name": "openai", "transport": "sse", "base_url": "https://u/v1", "model": None}],
+    "workers": WORKERS,
+    "kept": [{"table": TABLE, "at": "2027-01-01T00:00:00+00:00"}],
+}
+
+
+@contextmanager
+def answering(path: Path, answer: Mapping[str, Any]) -> Iterator[list[Mapping[str, Any]]]:
+    """A gateway that always answers so, for the block; what it was asked."""
+    requests: list[Mapping[str, Any]] = []
+    listening, over = Event(), Event()
+
+    async def command(request: Mapping[str, Any]) -> Mapping[str, Any]:  # noqa: ASYNC124 - as all commands are called
+        requests.append(request)
+        return answer
+
+    async def serve() -> None:
+        names = ("routes_show", "routes_apply", "routes_rollback")
+        async with control_socket(path) as listener, trio.open_nursery() as nursery:
+            nursery.start_soon(Control(dict.fromkeys(names, command)).serve, listener)
+            listening.set()
+            await trio.to_thread.run_sync(over.wait)
+            nursery.cancel_scope.cancel()
+
+    thread = Thread(target=trio.run, args=(serve,), daemon=True)
+    thread.start()
+    assert listening.wait(60)
+    yield requests
+    over.set()
+    thread.join(60)
+
+
+def test_what_serves_is_shown_in_columns(tmp_path: Path) -> None:
+    path = tmp_path / "gw.sock"
+    with answering(path, SHOWN):
+        shown = asked("show", "--control", str(path)).output
+        told = json.loads(asked("show", "--json", "--control", str(path)).output)
+    assert told == SHOWN
+    assert shown.splitlines() == [
+        "table 0123456789ab, from /etc/routes.toml",
+        "",
+        "model    routes         max_output_tokens",
+        "gpt-5.6  openai, azure  16384",
+        "",
+        "route   transport  base_url      model",
+        "openai  sse        https://u/v1  -",
+        "",
+        "worker  pid  state  turns  table",
+        "0       7    ready  3      0123456789ab",
+        "1       8    ready  0      ffffffffffff",
+        "",
+        "kept          at",
+        "0123456789ab  2027-01-01T00:00:00+00:00",
+    ]
+
+
+def test_files_that_are_broken_now_are_told_beside_what_serves(tmp_path: Path) -> None:
+    path = tmp_path / "gw.sock"
+    with answering(path, {**SHOWN, "problems": ["routes.toml: is broken"]}):
+        shown = asked("show", "--control", str(path)).output.splitlines()
+    assert shown[1:3] == [
+        "the files as they are now cannot be used; what was read before serves:",
+        "  routes.toml: is broken",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("answer", "code", "stdout", "stderr"),
+    [
+        ({"ok": True, "error": None, "table": TABLE, "workers": WORKERS[:1]}, 0, "table 0123456789ab is in its", ""),
+        (
+            {"ok": False, "error": "not all", "table": TABLE, "workers": WORKERS},
+            1,
+            "table 0123456789ab",
+            "Error: not all",
+        ),
+        ({"ok": False, "unusable": True, "error": "a: is wrong\nb: is, too"}, 2, "", "a: is wrong\nb: is, too\n"),
+        ({"ok": False, "error": "there is no such command"}, 2, "", "there is no such command"),
+    ],
+)
+def test_the_exit_code_tells_whether_it_serves(
+    file: Path, tmp_path: Path, answer: Mapping[str, Any], code: int, stdout: str, stderr: str
+) -> None:
+    """0: everywhere. 1: not everywhere. 2: nothing was changed."""
+    path = tmp_path / "gw.sock"
+    with answering(path, answer) as requests:
+        applied = asked("apply", str(file), "--control", str(path))
+        asked("rollback", "0123456789ab", "--control", str(path))
+        asked("rollback", "--control", str(path))
+    assert applied.exit_code == code
+    assert applied.stdout.startswith(stdout)
+    assert applied.stderr.startswith(stderr)
+    assert requests == [
+        {"command": "routes_apply", "text": HOT, "name": str(file)},
+        {"command": "routes_rollback", "table": "0123456789ab"},
+        {"command": "routes_rollback"},
+    ]
