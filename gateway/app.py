@@ -251,7 +251,9 @@ def _models(config: Config, upstreams: Mapping[str, RouteUpstream]) -> dict[str,
         name: Route(
             name=name,
             upstream=upstreams[name],
-            terms=AttemptStarted(route.first_event_seconds, route.idle_seconds, route.retryable_codes),
+            terms=AttemptStarted(
+                route.first_event_seconds, route.idle_seconds, route.retryable_codes, route.response_seconds
+            ),
             price=route.price,
             upstream_model=route.upstream_model,
             request_bytes_max=route.request_bytes_max,
@@ -290,7 +292,13 @@ def _state_policy(config: Config) -> StatePolicy:
 
 def _http_settings(config: Config) -> HTTPSettings:
     server = config.server
-    return HTTPSettings(_state_policy(config), server.start == "early", server.start_latest, server.trusted_hops)
+    return HTTPSettings(
+        policy=_state_policy(config),
+        starts_early=server.start == "early",
+        start_latest_seconds=server.start_latest,
+        trusted_hops=server.trusted_hops,
+        body_bytes_max=config.limits.body_bytes_max,
+    )
 
 
 def _websocket_settings(config: Config) -> WebSocketSettings:

@@ -14,6 +14,8 @@ FIRST_EVENT_SECONDS: Final = 25.0
 """T2: below the 30 s after which common clients give up on a silent request."""
 CONNECT_SECONDS: Final = 5.0
 """T3: a TCP and TLS handshake that takes longer is a route at fault."""
+RESPONSE_SECONDS: Final = 600.0
+"""H1: a response that comes whole says nothing until it is done; clients give up on one after ten minutes."""
 IDLE_SECONDS: Final = 300.0
 """T4: reasoning models fall silent for minutes; clients give up at about five."""
 CONNECTION_SECONDS_MAX: Final = 3600.0
@@ -54,6 +56,8 @@ one to four times its bytes."""
 BODY_VALUES_MAX: Final = 1_000_000
 """JSON values in a request body or frame: they cost time and memory by their number, fifty bytes for each of two. An
 agent's longest conversation has some ten thousand items of ten values, its tools as many again."""
+BODY_MEMBERS_MAX: Final = 64
+"""Members of a compressed request body, one behind the other: compressors write one, parallel ones some."""
 INLINE_BODY_BYTES_MAX: Final = 262_144
 """Up to here a body is read on the event loop (some 5 ms at worst), above it in a thread beside it."""
 WAITING_CREATES_MAX: Final = 16

@@ -19,7 +19,7 @@ from gateway.core.failures import Failure
 from gateway.core.keys import Key
 from gateway.core.messages import AttemptReport, AttemptStarted, Deliver, DeliverFailure, Door, Headers, Input
 from gateway.core.money import Flag, Price, Resolution, Result
-from gateway.core.request import TurnRequest
+from gateway.core.request import RESPONSES, TurnRequest
 
 Stamped = tuple[Input, float]
 """An input and the time at which it was seen."""
@@ -96,6 +96,10 @@ INBOUND: Final = "gateway.inbound"
 class Inbound(Protocol):
     """What one client's messages hold: the server counts them as they come, and whoever is done with one says so."""
 
+    def take(self, size_bytes: int) -> bool:
+        """Whether there is room for so many bytes more, which is then taken."""
+        ...
+
     def give_back(self, size_bytes: int) -> None:
         """Nobody holds a message of so many bytes any more."""
         ...
@@ -112,6 +116,10 @@ class NoBounds:
         """Always."""
         return nullcontext()
 
+    def take(self, size_bytes: int) -> bool:
+        """Always."""
+        return True
+
     def give_back(self, size_bytes: int) -> None:
         """Nothing was taken."""
 
@@ -119,20 +127,24 @@ class NoBounds:
 @dataclass(frozen=True, slots=True)
 class UpstreamCall:
     """What an attempt sends: the body for this route, the client's forwardable headers, and whose call it is.
-    `continues` names the response that the request goes on from, as the client wrote it (W10)."""
+    `continues` names the response that the request goes on from, as the client wrote it (W10). Without `streams` one
+    body is asked for (H1); `path` is the endpoint below the base URL."""
 
     turn_id: str
     body: bytes = field(repr=False)
     headers: Headers = field(default=(), repr=False)
     continues: object = None
+    streams: bool = True
+    path: str = RESPONSES
 
 
 class Upstream(Protocol):
     """One route's way to its upstream.
 
     `attempt` sends stamped inputs as they happen: `Opened` once, `Batch`es, and `AttemptEnded` last unless a terminal
-    event came. It maps every error of its library to a Failure, and raises only what is a bug. When the receiving end
-    is closed it stops; when it is cancelled it closes its connection, bounded.
+    event came; a body that comes whole is one terminal event (core.whole). It maps every error of its library to a
+    Failure, and raises only what is a bug. When the receiving end is closed it stops; when it is cancelled it closes
+    its connection, bounded.
     """
 
     def body_of(self, request: TurnRequest, upstream_model: str | None) -> bytes:

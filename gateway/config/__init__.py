@@ -175,6 +175,7 @@ def _build_route(name: str, table: RouteTable) -> RouteConfig:
         upstream_model=table.model,
         first_event_seconds=table.first_event_timeout,
         idle_seconds=table.idle_timeout,
+        response_seconds=table.response_timeout,
         connect_seconds=table.connect_timeout,
         retryable_codes=frozenset(table.retryable_codes),
         headers=tuple(table.headers.items()),

@@ -197,6 +197,9 @@ class RouteTable(Section):
     model: Name | None = Field(default=None, description="the upstream's name of the model; the client's if left out")
     first_event_timeout: Timeout = Field(default=limits.FIRST_EVENT_SECONDS, description="T2")
     idle_timeout: Timeout = Field(default=limits.IDLE_SECONDS, description="T4")
+    response_timeout: Timeout = Field(
+        default=limits.RESPONSE_SECONDS, description="H1: for a whole response, where no stream was asked for"
+    )
     connect_timeout: Timeout = Field(default=limits.CONNECT_SECONDS, description="T3")
     request_bytes_max: Size | None = Field(
         default=None, description="C5: a larger request goes to another route; websocket: 16 MiB if left out"

@@ -43,6 +43,7 @@ class RouteConfig:
     upstream_model: str | None = None
     first_event_seconds: float = limits.FIRST_EVENT_SECONDS
     idle_seconds: float = limits.IDLE_SECONDS
+    response_seconds: float = limits.RESPONSE_SECONDS
     connect_seconds: float = limits.CONNECT_SECONDS
     retryable_codes: frozenset[str] = frozenset(RETRYABLE_CODES)
     headers: tuple[tuple[str, str], ...] = ()

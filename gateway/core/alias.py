@@ -17,11 +17,11 @@ def with_model(event: Event, model: str) -> Event:
     """The event as the client shall see it: `response.model` is `model`, every other byte as it came."""
     if event.kind not in CARRY_A_RESPONSE:
         return event
-    data = _respelled(event.data, model)
+    data = _respelled_body(event.data, model) if event.is_whole else _respelled(event.data, model)
     if data is None or event.body is None:
         return event
     body = {**event.body, "response": {**event.body["response"], "model": model}}
-    return Event(event.kind, event.type, data, _block_around(event, data), body)
+    return Event(event.kind, event.type, data, _block_around(event, data), body, event.is_whole)
 
 
 def _respelled(data: bytes, model: str) -> bytes | None:
@@ -31,14 +31,23 @@ def _respelled(data: bytes, model: str) -> bytes | None:
         response = payload.members.get("response")
         if response is None:
             return None
-        text = payload.text[response.value_start : response.value_end]
-        inner = RequestBody(text.encode())
     except MalformedBody:
         return None
-    if not isinstance(inner.get("model"), str) or inner.get("model") == model:
+    spliced = _respelled_body(payload.text[response.value_start : response.value_end].encode(), model)
+    if spliced is None:
         return None
-    spliced = inner.spliced(replaced={"model": model})
     return payload.text[: response.value_start].encode() + spliced + payload.text[response.value_end :].encode()
+
+
+def _respelled_body(data: bytes, model: str) -> bytes | None:
+    """The same for a bare response."""
+    try:
+        response = RequestBody(data)
+    except MalformedBody:
+        return None
+    if not isinstance(response.get("model"), str) or response.get("model") == model:
+        return None
+    return response.spliced(replaced={"model": model})
 
 
 def _block_around(event: Event, data: bytes) -> bytes:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final
 
-from gateway.core.crossing import failure_from_first_frame
+from gateway.core.crossing import as_answer, failure_from_first_frame
 from gateway.core.events import Event, EventClass, has_output_items, parse_object, response_id, usages
 from gateway.core.failures import Failure, failure_from_events
 from gateway.core.messages import AttemptReport, AttemptStarted, Head
@@ -41,6 +41,8 @@ class Attempt:
     started_at: float
     quiet_since: float
     """T4: when the upstream was last heard; the time in which we were the slow side does not count."""
+    is_whole: bool = False
+    """H1: its client gets one body."""
     head: Head | None = None
     first_event_at: float | None = None
     first_output_at: float | None = None
@@ -69,13 +71,16 @@ class Attempt:
 
     @property
     def due(self) -> Due:
-        """T2 until its first event, from then on T4."""
+        """T2 until its first event, from then on T4; for what is to come whole H1 alone."""
+        if self.is_whole:
+            return self.started_at + self.terms.response_seconds, Clock.H1
         if self.first_event_at is None:
             return self.started_at + self.terms.first_event_seconds, Clock.T2
         return self.quiet_since + self.terms.idle_seconds, Clock.T4
 
     def observe(self, event: Event, at: float) -> None:
-        """T2, R9, R4: an event to pass on. Output is not parsed: once it is out nothing else matters."""
+        """T2, R9, R4: an event to pass on. Output is not parsed: once it is out nothing else matters; what is kept for
+        a body (H1) is a result that was seen."""
         self.is_refused = event.kind is EventClass.ERROR and not self._has_spoken
         self._has_spoken = True
         if event.kind is not EventClass.NEUTRAL and self.first_event_at is None:
@@ -84,6 +89,8 @@ class Attempt:
             self.first_output_at = at
         if event.kind is not EventClass.OUTPUT:
             self.read(event)
+        elif self.is_whole:
+            self.result_was_observed = True
 
     def read(self, event: Event) -> None:
         """R4: any event of the attempt may tell that it was metered, also one that is dropped, whatever its class."""
@@ -108,7 +115,8 @@ class Attempt:
             failure = failure_from_first_frame(self.telling[0], self.terms.retryable_codes)
             if failure is not None:
                 return failure
-        return failure_from_events(tuple(self.telling), self.terms.retryable_codes)
+        failure = failure_from_events(tuple(self.telling), self.terms.retryable_codes)
+        return as_answer(failure) if self.is_whole else failure
 
     def report(self, end: End) -> AttemptReport:
         """What became of it."""

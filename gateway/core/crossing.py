@@ -12,7 +12,14 @@ from dataclasses import replace
 from typing import Final
 
 from gateway.core.events import Event, EventClass, error_status
-from gateway.core.failures import Failure, UpstreamAnswer, failure_from_answer
+from gateway.core.failures import (
+    ROUTE_FAULT_STATUSES,
+    Failure,
+    UpstreamAnswer,
+    failure_from_answer,
+    gateway_failure,
+    status_of_code,
+)
 from gateway.core.request import MalformedBody, RequestBody
 
 JSON_CONTENT: Final = (("content-type", "application/json"),)
@@ -26,6 +33,19 @@ def failure_from_first_frame(event: Event, retryable_codes: frozenset[str]) -> F
         return None
     failure = failure_from_answer(UpstreamAnswer(status, JSON_CONTENT, _body_of(event)), retryable_codes)
     return failure if failure.answer is None else replace(failure, events=(event,))
+
+
+def as_answer(failure: Failure) -> Failure:
+    """H1: a failure told by events, for a client that gets one body. `response.failed` brings the body; an `error`
+    alone is an HTTP status with its object."""
+    last = failure.events[-1]
+    if last.type == "response.failed":
+        return failure
+    if error_status(last.body) in ROUTE_FAULT_STATUSES:
+        text = "the upstream refused the gateway's own credential"
+        return gateway_failure(failure.kind, "upstream_auth_error", text)
+    status = failure.status if 400 <= failure.status <= 599 else status_of_code(failure.code)
+    return replace(failure, status=status, answer=UpstreamAnswer(status, JSON_CONTENT, _body_of(last)))
 
 
 def _body_of(event: Event) -> bytes:

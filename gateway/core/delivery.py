@@ -15,12 +15,14 @@ from gateway.core.events import (
     JsonObject,
     delivered_text_bytes,
     event_sequence_number,
+    has_output_items,
     member,
     response_id,
     sequence_number,
 )
 from gateway.core.failures import Failure
 from gateway.core.messages import DeliverFailure, Door, Head
+from gateway.core.whole import output_text_bytes
 
 NUMBERED: Final = b'"sequence_number"'
 """Inside a JSON string its quotes would be escaped: an event without it carries no number."""
@@ -29,7 +31,7 @@ NUMBERED: Final = b'"sequence_number"'
 class Delivery:
     """The account of one turn's frames. Output events are counted by their bytes and never parsed on their way."""
 
-    def __init__(self, door: Door) -> None:
+    def __init__(self, door: Door, *, is_whole: bool = False) -> None:
         self.has_begun = False
         self.output_was_issued = False
         self.output_was_handed = False
@@ -38,6 +40,7 @@ class Delivery:
         """Since when the client is the slow side; None while it has taken everything."""
         self._outgoing: list[Event] = []
         self._is_framed = door is Door.WEBSOCKET
+        self._is_whole = is_whole
         self._text_bytes_issued = 0
         self._last_output: Event | None = None
         self._last_number: int | None = None
@@ -77,7 +80,10 @@ class Delivery:
     # --- what it was given --------------------------------------------------------------------------------------
 
     def issue(self, events: Sequence[Event], at: float) -> None:
-        """These events are about to be handed to the writer."""
+        """These events are about to be handed to the writer; for a client that gets one body, the one that holds it."""
+        if self._is_whole:
+            self._issue_whole([event for event in events if event.kind is EventClass.TERMINAL], at)
+            return
         self.has_begun = True
         self.handing_since = at if self.handing_since is None else self.handing_since
         self._outgoing += events
@@ -88,6 +94,15 @@ class Delivery:
             else:
                 self._note_parsed(event)
         self._last_output = next((event for event in reversed(events) if _is_numbered(event)), self._last_output)
+
+    def _issue_whole(self, events: Sequence[Event], at: float) -> None:
+        """H1."""
+        for event in events:
+            self.has_begun = True
+            self.handing_since = at
+            self._outgoing.append(event)
+            self.output_was_issued = has_output_items(event.body)
+            self._text_bytes_issued = output_text_bytes(event)
 
     def take_outgoing(self) -> list[Event]:
         """What was issued since it was last taken."""

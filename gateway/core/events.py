@@ -59,7 +59,8 @@ class Event(NamedTuple):
     """One upstream event.
 
     `data` is the payload (a JSON object, UTF-8 unless the upstream erred), `block` the SSE block as it came, with its
-    blank line. `body` is the parsed payload of every class but OUTPUT, where it is None.
+    blank line. `body` is the parsed payload of every class but OUTPUT, where it is None. If it `is_whole`, its data is
+    the bare response: one body that came in a stream's place (H1).
     """
 
     kind: EventClass
@@ -67,6 +68,7 @@ class Event(NamedTuple):
     data: bytes
     block: bytes
     body: JsonObject | None
+    is_whole: bool = False
 
 
 JSON_WHITESPACE: Final = b" \t\n\r"

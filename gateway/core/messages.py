@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
+from gateway import limits
 from gateway.core.events import Event, JsonObject
 from gateway.core.failures import RETRYABLE_CODES, Failure
 from gateway.core.money import Ended, Usage
@@ -43,6 +44,7 @@ class AttemptStarted:
     first_event_seconds: float
     idle_seconds: float
     retryable_codes: frozenset[str] = RETRYABLE_CODES
+    response_seconds: float = limits.RESPONSE_SECONDS
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,9 +63,11 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class AttemptEnded:
-    """The upstream call is over without a terminal event: why. An attempt's last input."""
+    """The upstream call is over without a terminal event: why. An attempt's last input. `result_was_begun` says that
+    a body that was to come whole had begun (H1)."""
 
     failure: Failure
+    result_was_begun: bool = False
 
 
 @dataclass(frozen=True, slots=True)

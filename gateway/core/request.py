@@ -213,6 +213,10 @@ CUT_FOR_SSE: Final = ("type", "event_id", "stream_id", "generate")
 CUT_FOR_WEBSOCKET: Final = ("stream", "stream_id", "event_id")
 """H3: a frame streams by itself; lanes and event ids are between the client and the gateway."""
 CREATE_TYPE: Final = "response.create"
+RESPONSES: Final = "/responses"
+COMPACT: Final = "/responses/compact"
+INPUT_TOKENS: Final = "/responses/input_tokens"
+"""Endpoints that a model's routes serve (H1, H2)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,11 +230,15 @@ class TurnRequest:
     headers: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     client_refused_replay: bool = False
     client_retry_count: str | None = None
+    streams: bool = True
+    """H1: whether the client asked for a stream; else it gets one body."""
+    path: str = RESPONSES
+    """Which endpoint it is for, below the base URL."""
 
-    def body_for_sse(self, upstream_model: str | None, *, streams: bool = True) -> bytes:
-        """H3: the bytes an HTTP upstream gets; the same for each attempt but for the model's name. Without `streams`
-        the client's own `stream` stays as it is (H1)."""
-        own = {"stream": True} if streams and self.body.get("stream") is not True else {}
+    def body_for_sse(self, upstream_model: str | None) -> bytes:
+        """H3: the bytes an HTTP upstream gets; the same for each attempt but for the model's name. Where no stream was
+        asked for, the client's own `stream` stays as it is (H1)."""
+        own = {"stream": True} if self.streams and self.body.get("stream") is not True else {}
         return self.body.spliced(replaced={**own, **self._replaced(upstream_model)}, cut=CUT_FOR_SSE)
 
     def body_for_websocket(self, upstream_model: str | None) -> bytes:

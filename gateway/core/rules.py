@@ -23,6 +23,8 @@ class TurnRules:
     """R12: from here on nothing is replayed."""
     cut_at: float = math.inf
     """T5 with its grace: here a running turn is cut."""
+    is_whole: bool = False
+    """H1: the client gets one body, with the terminal event; T1, T2 and T4 do not apply."""
     without: frozenset[str] = frozenset()
     """Replay rules left out, by id: only to prove that each one matters (K4)."""
 
@@ -43,9 +45,10 @@ class Clock(IntEnum):
     T5 = 1
     T7 = 2
     T2 = 3
-    T4 = 4
-    T1 = 5
-    T9 = 6
+    H1 = 4
+    T4 = 5
+    T1 = 6
+    T9 = 7
 
 
 Due = tuple[float, Clock]
@@ -60,6 +63,9 @@ CONNECTION_LIMIT: Final = gateway_failure(
 EXPIRED: Final[dict[Clock, Failure]] = {
     Clock.T2: gateway_failure(
         FailureKind.FIRST_EVENT_TIMEOUT, "first_event_timeout", "the upstream sent no event in time"
+    ),
+    Clock.H1: gateway_failure(
+        FailureKind.FIRST_EVENT_TIMEOUT, "first_event_timeout", "the upstream sent no whole response in time"
     ),
     Clock.T4: gateway_failure(
         FailureKind.IDLE_TIMEOUT, "stream_idle_timeout", "the upstream fell silent in mid-response"

@@ -10,8 +10,8 @@
                                    a terminal event, a client that left, the house's own end ---> DONE
 
 Law of time: an input stamped strictly before a deadline wins; at the deadline the clock wins; of several deadlines at
-one instant the order is: client left, T5, T7, T2, T4, T1, T9. The machine reads no clock: it is told. A step that comes
-late gives what a step in time would have given: first every deadline that was due, each at its own instant. Only
+one instant the order is: client left, T5, T7, T2, H1, T4, T1, T9. The machine reads no clock: it is told. A step that
+comes late gives what a step in time would have given: first every deadline that was due, each at its own instant. Only
 a verdict that is still open hears of what came after its deadline: of a drain, a bug, a client that left (R1, R12).
 
 Law of the hold: lifecycle and neutral events are held until the first output event, the terminal event or a failure,
@@ -93,7 +93,7 @@ class Turn:
         self._due = self._house_due
         self._hold = Hold(rules.hold_seconds, rules.hold_bytes_max, rules.hold_events_max)
         self._aside = Hold(math.inf, rules.hold_bytes_max, rules.hold_events_max)
-        self._delivery = Delivery(door)
+        self._delivery = Delivery(door, is_whole=rules.is_whole)
         self._commands: list[Command] = []
         self._end: End | None = None
 
@@ -163,7 +163,7 @@ class Turn:
     def _attempt_started(self, terms: AttemptStarted, at: float) -> None:
         if self.phase is Phase.WAITING:
             self.phase = Phase.RUNNING
-            self._attempt = Attempt(terms, started_at=at, quiet_since=at)
+            self._attempt = Attempt(terms, started_at=at, quiet_since=at, is_whole=self._rules.is_whole)
 
     def _opened(self, opened: Opened, _at: float) -> None:
         if self._attempt is not None:
@@ -261,7 +261,8 @@ class Turn:
     def _attempt_ended(self, ended: AttemptEnded, at: float) -> None:
         if self.phase is Phase.GRACE:
             self._judge_told(at)
-        elif self.phase is Phase.RUNNING:
+        elif self.phase is Phase.RUNNING and self._attempt is not None:
+            self._attempt.result_was_observed |= ended.result_was_begun
             self._fail(ended.failure, at)
 
     def _fail(self, failure: Failure, at: float) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 from gateway import limits
 from gateway.core.eligibility import StatePolicy, eligibility, makes_store_explicit
@@ -28,7 +29,9 @@ def read_body(raw: bytes) -> RequestBody:
     return body
 
 
-def turn_request(body: RequestBody, headers: Iterable[tuple[str, str]], policy: StatePolicy) -> TurnRequest:
+def turn_request(
+    body: RequestBody, headers: Iterable[tuple[str, str]], policy: StatePolicy, *, streams: bool = True
+) -> TurnRequest:
     """What the engine is asked. Raises Refusal `invalid_request` or `unsupported_parameter`."""
     known = {name.lower(): value for name, value in headers}
     return TurnRequest(
@@ -39,6 +42,7 @@ def turn_request(body: RequestBody, headers: Iterable[tuple[str, str]], policy: 
         headers=headers_up(known.items()),
         client_refused_replay=known.get(REPLAY_HEADER, "").strip().lower() == "never",
         client_retry_count=known.get(RETRY_COUNT_HEADER),
+        streams=streams,
     )
 
 
@@ -47,6 +51,14 @@ def _model(body: RequestBody) -> str:
     if not isinstance(model, str) or not model:
         raise Refusal("invalid_request", "'model' must name a model", param="model")
     return model
+
+
+def asks_for_stream(body: RequestBody) -> bool:
+    """H1: absent is false, as the API has it. Raises Refusal `invalid_request`."""
+    stream: Any = body.get("stream")
+    if stream is not None and not isinstance(stream, bool):
+        raise Refusal("invalid_request", "'stream' must be true or false", param="stream")
+    return stream is True
 
 
 def refuse_warm_up(body: RequestBody) -> None:

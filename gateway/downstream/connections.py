@@ -18,6 +18,8 @@ from quart.wrappers import Request
 from quart_trio.asgi import TrioASGIHTTPConnection, TrioASGIWebsocketConnection
 from quart_trio.wrappers import TrioResponse
 
+from gateway.ports import INBOUND, Inbound, NoBounds
+
 Send = Callable[[dict[str, Any]], Awaitable[None]]
 RawHeaders = Iterable[tuple[str, str]]
 
@@ -124,6 +126,13 @@ class HTTPConnection(TrioASGIHTTPConnection):
 def held_by(request: Request) -> ExitStack:
     """What a request holds until it was answered, or was given up."""
     return cast(ExitStack, cast(dict[str, Any], request.scope)[HELD])
+
+
+def inbound_of(request: Request) -> Inbound:
+    """Where the server counts what a request's client has sent."""
+    state = cast(dict[str, Any], request.scope).get("state") or {}
+    found: Inbound = state.get(INBOUND) or NoBounds()
+    return found
 
 
 class WebSocketConnection(TrioASGIWebsocketConnection):

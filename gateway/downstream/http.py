@@ -1,16 +1,16 @@
-"""The HTTP door: `POST /v1/responses` with `stream: true`, answered in server-sent events (H).
+"""The HTTP door: `POST /v1/responses`, answered in server-sent events, or in one body where `stream` is not true (H).
 
 Headers leave with the first event (`start = "late"`), so that an early failure is a real status; at the latest after
 `start_latest`, with a comment, since clients give up at 30 s. `start = "early"` sends both at once (H9). While output
-is silent a comment leaves every 15 s, but never before the headers (H6).
+is silent a comment leaves every 15 s, but never before the headers (H6). One body leaves with its headers, whole (H1).
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import partial
-from typing import Any, Final
+from typing import Final
 
 import trio
 from quart import Response, request
@@ -20,12 +20,18 @@ from gateway import limits
 from gateway.core.eligibility import StatePolicy
 from gateway.core.failures import Failure, Refusal, UpstreamAnswer
 from gateway.core.messages import Deliver, DeliverFailure, Door, Head, Headers
-from gateway.core.request import RequestBody
+from gateway.core.whole import bare_response
 from gateway.downstream.addresses import client_address
 from gateway.downstream.aside import Aside
 from gateway.downstream.auth import Keys
-from gateway.downstream.bodies import read_body, refuse_background, refuse_warm_up, turn_request
-from gateway.downstream.connections import TurnResponse, Wire, held_by
+from gateway.downstream.bodies import (
+    asks_for_stream,
+    refuse_background,
+    refuse_warm_up,
+    turn_request,
+)
+from gateway.downstream.connections import TurnResponse, Wire, held_by, inbound_of
+from gateway.downstream.decoding import coding_of, receive_body
 from gateway.downstream.errors import failure_body, refusal_body, sse_failure
 from gateway.downstream.headers import headers_down, retry_after
 from gateway.ports import Meter, NoBounds, NoMeter, Order, Places, Turns
@@ -36,6 +42,7 @@ EVENT_STREAM: Final[Headers] = (
     ("cache-control", "no-store"),
     ("x-accel-buffering", "no"),
 )
+WHOLE_BODY: Final[Headers] = (("cache-control", "no-store"),)
 JSON_CONTENT: Final = ("content-type", "application/json")
 RATE_LIMITED: Final = 429
 STORE_AWAY: Final = "ledger_unavailable"
@@ -50,6 +57,7 @@ class HTTPSettings:
     starts_early: bool = False
     start_latest_seconds: float = limits.START_LATEST_SECONDS
     trusted_hops: int = 0
+    body_bytes_max: int = limits.BODY_BYTES_MAX
 
 
 class HTTPDoor:
@@ -89,7 +97,7 @@ class HTTPDoor:
         read_at = trio.current_time()
 
         async def run(wire: Wire) -> None:
-            client = HTTPClient(wire, request_id, self._start_at(read_at))
+            client = self._client(order, wire, read_at)
             try:
                 await self._turns.run_turn(order, client)
             except Refusal as refusal:
@@ -101,15 +109,18 @@ class HTTPDoor:
     async def _order(self, request_id: str) -> Order:
         """A request's turn. Its places are taken before its body is read, so that bodies are bounded by them, too."""
         key = await self._keys.admit(request.headers.get("authorization"))
-        _refuse_encoding(request.headers.get("content-encoding"))
+        encoding = coding_of(request.headers.get("content-encoding"))
         held = held_by(request)
         held.enter_context(self._places.connection(key.label, lasts=False))
         held.enter_context(self._places.turn(key.label))
         self._keys.count_request(key)
         raw = await request.get_data(True, False, False)
-        body = await self._aside.run(len(raw), partial(read_body, raw))
-        _require_stream(body)
-        asked = turn_request(body, request.headers.items(), self._settings.policy)
+        inbound = inbound_of(request)
+        body = await receive_body(raw, encoding, self._aside, inbound, self._settings.body_bytes_max)
+        refuse_background(body)
+        refuse_warm_up(body)
+        streams = asks_for_stream(body)
+        asked = turn_request(body, request.headers.items(), self._settings.policy, streams=streams)
         key.require_model(asked.model)
         return Order(
             turn_id=request_id,
@@ -131,6 +142,11 @@ class HTTPDoor:
         response.headers["sec-websocket-version"] = "13"
         return response
 
+    def _client(self, order: Order, wire: Wire, read_at: float) -> HTTPClient:
+        if not order.request.streams:
+            return WholeClient(wire, order.turn_id, math.inf)
+        return HTTPClient(wire, order.turn_id, self._start_at(read_at))
+
     def _start_at(self, read_at: float) -> float:
         return read_at if self._settings.starts_early else read_at + self._settings.start_latest_seconds
 
@@ -147,21 +163,6 @@ def _refusal_headers(refusal: Refusal) -> dict[str, str]:
     """X2: only where nothing was sent and waiting helps, a client may simply send again."""
     seconds = refusal.public.retry_after_seconds
     return {} if seconds is None else {"retry-after": str(seconds), "x-should-retry": "true"}
-
-
-def _refuse_encoding(encoding: str | None) -> None:
-    if (encoding or "identity").strip().lower() != "identity":
-        raise Refusal("unsupported_content_encoding", f"content-encoding {encoding!r} is not supported here")
-
-
-def _require_stream(body: RequestBody) -> None:
-    refuse_background(body)
-    refuse_warm_up(body)
-    stream: Any = body.get("stream")
-    if stream is not None and not isinstance(stream, bool):
-        raise Refusal("invalid_request", "'stream' must be true or false", param="stream")
-    if stream is not True:
-        raise Refusal("unsupported_parameter", "only 'stream': true is supported here", param="stream")
 
 
 class HTTPClient:
@@ -247,6 +248,15 @@ class HTTPClient:
         self._has_started = self._has_ended = True
         await self._wire.start(status, (*headers, ("content-length", str(len(body)))))
         await self._wire.end(body)
+
+
+class WholeClient(HTTPClient):
+    """A client that asked for no stream: it gets one body, the response of the terminal event (H1)."""
+
+    async def _write_events(self, frames: Deliver) -> None:
+        passed = () if frames.head is None else headers_down(frames.head.headers)
+        body = bare_response(frames.events[-1])
+        await self._write_whole(200, (JSON_CONTENT, *WHOLE_BODY, *self._own_headers(), *passed), body)
 
 
 def _content_type(answer: UpstreamAnswer) -> tuple[str, str]:

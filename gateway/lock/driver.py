@@ -44,7 +44,9 @@ class Heard:
 
     @property
     def type(self) -> str:
-        """The event's type; an HTTP error body is an `error` too."""
+        """The event's type; a whole response is its terminal event (H1), any other HTTP body an `error`."""
+        if str(self.payload.get("object", "")).startswith("response"):
+            return f"response.{self.payload.get('status', 'completed')}"
         return str(self.payload.get("type", "error"))
 
     @property

@@ -38,6 +38,7 @@ SERVER_FIELDS: Final = (
 ROUTE_FIELDS: Final = {
     "first_event_timeout": "first_event_seconds",
     "idle_timeout": "idle_seconds",
+    "response_timeout": "response_seconds",
     "connect_timeout": "connect_seconds",
     "retryable_codes": "retryable_codes",
 }

@@ -87,11 +87,13 @@ class Books:
         spend_limits: tuple[SpendLimit, ...] = (),
         *,
         is_stored: bool = False,
+        is_whole: bool = False,
     ) -> None:
         self._keeping = keeping
         self._opening = opening
         self._spend_limits = spend_limits
         self._is_to_be_found = is_stored
+        self._is_whole = is_whole
         self._input_tokens = input_tokens
         self._opened_at = trio.current_time()
         self._routes: list[Route] = []
@@ -309,9 +311,10 @@ class Books:
         )
 
     def _hold_seconds(self, last: AttemptReport | None) -> float | None:
-        """T1: from the turn's first lifecycle event to its first output, to its end, or to the hold's own end."""
+        """T1: from the turn's first lifecycle event to its first output, to its end, or to the hold's own end. One body
+        is not held (H1)."""
         began = [report.first_event_at for report in self._reports.values() if report.first_event_at is not None]
-        if last is None or not began:
+        if last is None or not began or self._is_whole:
             return None
         until = last.ended_at if last.first_output_at is None else last.first_output_at
         return min(max(0.0, until - min(began)), limits.HOLD_SECONDS_MAX)
@@ -370,6 +373,7 @@ async def open_books(keeping: BookKeeping, order: Order, model: Model, door: Doo
         key=order.key,
     )
     is_stored = STORED in request.stateful_reasons
-    books = Books(keeping, opening, input_tokens, order.spend_limits, is_stored=is_stored)
+    is_whole = not request.streams
+    books = Books(keeping, opening, input_tokens, order.spend_limits, is_stored=is_stored, is_whole=is_whole)
     await books.open()
     return books

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import structlog
@@ -52,7 +53,13 @@ class Engine:
     async def run_turn(self, order: Order, client: Downstream) -> None:
         """One turn, from reservation to last frame. Raises Refusal if it may not begin: then nothing was written."""
         model, first, books = await self._admit(order, client)
-        rules = replace(self._rules, connection_limit_at=order.connection_limit_at, cut_at=order.cut_at)
+        rules = replace(
+            self._rules,
+            connection_limit_at=order.connection_limit_at,
+            cut_at=order.cut_at,
+            is_whole=not order.request.streams,
+            hold_seconds=self._rules.hold_seconds if order.request.streams else math.inf,
+        )
         turn = RunningTurn(order, client, model, books, self._selection, rules, self._write_seconds)
         if self._drain_ends_at is not None:
             turn.signal(DrainStarted(self._drain_ends_at))

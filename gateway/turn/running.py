@@ -155,7 +155,9 @@ class RunningTurn:
     ) -> None:
         request = self._order.request
         continues = request.body.get("previous_response_id")
-        call = UpstreamCall(self._order.turn_id, route.body(request), request.headers, continues)
+        call = UpstreamCall(
+            self._order.turn_id, route.body(request), request.headers, continues, request.streams, request.path
+        )
         with reading:
             async with inputs:
                 try:

@@ -14,9 +14,9 @@ from __future__ import annotations
 import json
 import socket
 import struct
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Final
 
@@ -24,7 +24,11 @@ import h11
 import httpx2
 import trio
 
+from gateway import limits
+from gateway.core.events import EventClass
 from gateway.core.messages import Headers
+from gateway.core.sse import SSEParser
+from gateway.core.whole import bare_response
 
 EVENT_STREAM: Final[Headers] = (("content-type", "text/event-stream; charset=utf-8"),)
 JSON_BODY: Final[Headers] = (("content-type", "application/json"),)
@@ -61,7 +65,7 @@ Step = bytes | float | Break | Silence | Close | Raw
 @dataclass(frozen=True, slots=True)
 class Reply:
     """One answer. `refuses` fails the connect; `connect_seconds` delays it (in memory); `head_seconds` delays the
-    status line."""
+    status line. An event stream is told in one JSON body to who asks for one (H1), unless it `is_verbatim`."""
 
     steps: Sequence[Step] = ()
     status: int = 200
@@ -69,6 +73,7 @@ class Reply:
     refuses: bool = False
     connect_seconds: float = 0.0
     head_seconds: float = 0.0
+    is_verbatim: bool = False
 
 
 @dataclass(slots=True)
@@ -80,6 +85,7 @@ class Call:
     headers: Headers
     body: bytes = field(repr=False)
     closed_at: float | None = None
+    path: str = ""
 
     @property
     def fields(self) -> dict[str, Any]:
@@ -109,11 +115,37 @@ class Script:
         self._played += 1
         return self._replies[index]
 
-    def note_call(self, headers: Headers, body: bytes) -> Call:
+    def note_call(self, headers: Headers, body: bytes, path: str = "") -> Call:
         """A call came in."""
-        call = Call(self.name, trio.current_time(), headers, body)
+        call = Call(self.name, trio.current_time(), headers, body, path=path)
         self.calls.append(call)
         return call
+
+
+def as_asked(reply: Reply, call: Call) -> Reply:
+    """H1: a caller that takes no events gets the terminal one's response, at its time, or an `error` in its place."""
+    is_stream = reply.status == 200 and dict(reply.headers).get("content-type", "").startswith("text/event-stream")
+    if reply.is_verbatim or not is_stream or ("accept", "application/json") not in call.headers:
+        return reply
+    kept = tuple((name, value) for name, value in reply.headers if name != "content-type")
+    return replace(reply, steps=tuple(_whole_steps(reply.steps)), headers=(*JSON_BODY, *kept))
+
+
+def _whole_steps(steps: Sequence[Step]) -> Iterator[Step]:
+    parser, told = SSEParser(limits.EVENT_BYTES_MAX), b""
+    for step in steps:
+        if not isinstance(step, bytes):
+            yield step
+            continue
+        parser.receive_data(step)
+        while (event := parser.next_event()) is not None:
+            if event.kind is EventClass.TERMINAL:
+                yield bare_response(event)
+                told = b""
+            elif event.kind is EventClass.ERROR:
+                told = event.data
+    if told:
+        yield told
 
 
 # --- in memory --------------------------------------------------------------------------------------------------
@@ -131,7 +163,8 @@ class ScriptedTransport(httpx2.AsyncBaseTransport):
         await self._connect(request, reply)
         body = await request.aread()
         headers = tuple((name.decode("latin-1"), value.decode("latin-1")) for name, value in request.headers.raw)
-        call = self._script.note_call(headers, body)
+        call = self._script.note_call(headers, body, request.url.path)
+        reply = as_asked(reply, call)
         try:
             await trio.sleep(reply.head_seconds)
         except trio.Cancelled:
@@ -217,8 +250,9 @@ async def _serve_request(script: Script, stream: trio.SocketStream, connection: 
     request = await _receive_request(stream, connection)
     if request is None:
         return False
-    headers, body = request
-    call, reply = script.note_call(headers, body), script.next_reply()
+    headers, body, path = request
+    call = script.note_call(headers, body, path)
+    reply = as_asked(script.next_reply(), call)
     is_whole = False
     async with trio.open_nursery() as nursery:
         nursery.start_soon(_until_peer_leaves, stream, nursery.cancel_scope)
@@ -229,7 +263,8 @@ async def _serve_request(script: Script, stream: trio.SocketStream, connection: 
     return is_whole and connection.our_state is h11.DONE and connection.their_state is h11.DONE
 
 
-async def _receive_request(stream: trio.SocketStream, connection: h11.Connection) -> tuple[Headers, bytes] | None:
+async def _receive_request(stream: trio.SocketStream, connection: h11.Connection) -> tuple[Headers, bytes, str] | None:
+    """Headers, body and path; None if the connection ended before."""
     head: h11.Request | None = None
     body = bytearray()
     while True:  # noqa: ASYNC913 - without data it waits, with data it advances
@@ -241,7 +276,8 @@ async def _receive_request(stream: trio.SocketStream, connection: h11.Connection
         elif isinstance(event, h11.Data):
             body += event.data
         elif isinstance(event, h11.EndOfMessage) and head is not None:
-            return tuple((name.decode("latin-1"), value.decode("latin-1")) for name, value in head.headers), bytes(body)
+            headers = tuple((name.decode("latin-1"), value.decode("latin-1")) for name, value in head.headers)
+            return headers, bytes(body), head.target.decode("latin-1")
         else:
             return None
 

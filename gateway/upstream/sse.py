@@ -8,6 +8,9 @@ to another), no deadline around a read: the clocks are the turn's. What the libr
     an end without a terminal event         read error; a pending event that is whole still counts (P6)
     a status of 4xx or 5xx                  the upstream's own failure, its answer kept for delivery
     a 2xx that is no event stream, a 3xx    upstream_bad_response; an empty 2xx is a read error
+
+Where no stream was asked for (H1) a 2xx is one JSON body, read whole; what is none, or is a stream, is a bad response.
+A break behind its first byte cuts a result.
 """
 
 from __future__ import annotations
@@ -28,6 +31,8 @@ from gateway.core.failures import RETRYABLE_CODES, Failure
 from gateway.core.messages import AttemptEnded, Batch, Head, Headers, Opened
 from gateway.core.request import TurnRequest
 from gateway.core.sse import BlockTooLarge, SSEParser
+from gateway.core.whole import is_cut_short, whole_event
+from gateway.encodings import Decoder, EncodingError, decoder_for
 from gateway.ports import Stamped, UpstreamCall
 from gateway.upstream.answers import (
     bad_response,
@@ -39,15 +44,12 @@ from gateway.upstream.answers import (
     too_large,
     why,
 )
-from gateway.upstream.encodings import Decoder, EncodingError, decoder_for
 
 logger = structlog.get_logger("gateway.upstream")
 
-ASKED_FOR: Final = {
-    "content-type": "application/json",
-    "accept": "text/event-stream",
-    "accept-encoding": "identity",
-}
+ASKED_FOR: Final = {"content-type": "application/json", "accept-encoding": "identity"}
+ACCEPTED: Final = {True: "text/event-stream", False: "application/json"}
+"""By whether a stream is asked for."""
 Inputs = trio.MemorySendChannel[Stamped]
 
 
@@ -68,7 +70,7 @@ class SSEUpstream:
 
     def __init__(self, settings: SSESettings, transport: httpx2.AsyncBaseTransport | None = None) -> None:
         self._settings = settings
-        self._url = settings.base_url.rstrip("/") + "/responses"
+        self._base_url = settings.base_url.rstrip("/")
         self._client = httpx2.AsyncClient(
             transport=transport,
             cookies=CookieJar(policy=DefaultCookiePolicy(allowed_domains=[])),
@@ -79,7 +81,7 @@ class SSEUpstream:
         )
 
     def __repr__(self) -> str:
-        return f"<SSEUpstream {self._url}>"
+        return f"<SSEUpstream {self._base_url}>"
 
     async def aclose(self) -> None:
         """Close the pooled connections."""
@@ -100,7 +102,8 @@ class SSEUpstream:
 
     async def _converse(self, call: UpstreamCall, inputs: Inputs) -> Failure | None:
         """The call, to its end: None after a terminal event, else why it ended without one."""
-        request = self._client.build_request("POST", self._url, content=call.body, headers=self._headers(call))
+        url = self._base_url + call.path
+        request = self._client.build_request("POST", url, content=call.body, headers=self._headers(call))
         try:
             response = await self._client.send(request, stream=True)
         except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout) as error:
@@ -117,7 +120,8 @@ class SSEUpstream:
 
     def _headers(self, call: UpstreamCall) -> list[tuple[bytes, bytes]]:
         """H4, P8."""
-        return headers_for(call.headers, ASKED_FOR, self._settings.credential, self._settings.headers)
+        asked = {**ASKED_FOR, "accept": ACCEPTED[call.streams]}
+        return headers_for(call.headers, asked, self._settings.credential, self._settings.headers)
 
     async def _answer(self, response: httpx2.Response, call: UpstreamCall, inputs: Inputs) -> Failure | None:
         decoder = decoder_for(response.headers.get("content-encoding", ""))
@@ -128,7 +132,9 @@ class SSEUpstream:
             return self._bad_response(f"status {response.status_code}")
         if decoder is None:
             return self._bad_response("it is encoded in a way that was not asked for")
-        if response.headers.get("content-type", "").strip().lower().startswith("text/event-stream"):
+        if not call.streams:
+            return await self._whole(response, decoder, inputs)
+        if _is_event_stream(response):
             parser = SSEParser(self._settings.event_bytes_max)
             try:
                 return await self._stream(response, parser, decoder, inputs)
@@ -139,6 +145,26 @@ class SSEUpstream:
 
     def _bad_response(self, what: str) -> Failure:
         return bad_response(what, self._settings.retryable_codes)
+
+    async def _whole(self, response: httpx2.Response, decoder: Decoder, inputs: Inputs) -> Failure | None:
+        """H1: one body, as a terminal event, at the instant at which it was whole."""
+        await inputs.send((Opened(Head(_headers_of(response))), trio.current_time()))
+        if _is_event_stream(response):
+            return self._bad_response("it is an event stream, which was not asked for")
+        body = _Body(self._settings.event_bytes_max)
+        try:
+            if not await body.read(response, decoder):
+                return too_large(f"the body has more than {self._settings.event_bytes_max} bytes")
+        except (httpx2.TransportError, EncodingError) as error:
+            return await _broken(why(error), body, inputs)
+        data = bytes(body.data)
+        event = whole_event(data)
+        if event is not None:
+            await inputs.send((Batch([event]), trio.current_time()))
+            return None
+        if is_cut_short(data) or not data:
+            return await _broken("the upstream ended the body before the response was whole", body, inputs)
+        return self._bad_response("it is no response")
 
     # --- the stream ---------------------------------------------------------------------------------------------
 
@@ -241,16 +267,42 @@ async def _read_error_body(response: httpx2.Response, decoder: Decoder | None) -
 
 async def _read_body(response: httpx2.Response, decoder: Decoder) -> bytes | None:
     """A body that is no stream, decoded; None if it is too large to be an error object."""
-    body = bytearray()
-    async with _chunks_of(response) as chunks:
-        async for chunk in chunks:
-            for piece in decoder.decode(chunk):
-                body += piece
-                if len(body) > limits.ERROR_BODY_BYTES_MAX:
-                    return None
-    if body:
-        decoder.end()
-    return bytes(body)
+    body = _Body(limits.ERROR_BODY_BYTES_MAX)
+    return bytes(body.data) if await body.read(response, decoder) else None
+
+
+class _Body:
+    """What was read of a body, decoded."""
+
+    def __init__(self, bytes_max: int) -> None:
+        self.data = bytearray()
+        self.has_begun = False
+        self._bytes_max = bytes_max
+
+    async def read(self, response: httpx2.Response, decoder: Decoder) -> bool:
+        """To its end; False if it has more bytes than it may."""
+        async with _chunks_of(response) as chunks:
+            async for chunk in chunks:
+                self.has_begun |= bool(chunk)
+                for piece in decoder.decode(chunk):
+                    self.data += piece
+                    if len(self.data) > self._bytes_max:
+                        return False
+        if self.has_begun:
+            decoder.end()
+        return True
+
+
+async def _broken(why: str, body: _Body, inputs: Inputs) -> Failure | None:
+    """R15, R4: a break before a body's first byte is one before the first event; behind it a result was observed."""
+    if not body.has_begun:
+        return read_error(why)
+    await inputs.send((AttemptEnded(read_error(why), result_was_begun=True), trio.current_time()))
+    return None
+
+
+def _is_event_stream(response: httpx2.Response) -> bool:
+    return response.headers.get("content-type", "").strip().lower().startswith("text/event-stream")
 
 
 def _headers_of(response: httpx2.Response) -> Headers:

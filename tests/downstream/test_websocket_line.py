@@ -182,6 +182,9 @@ class CountedBytes:
     def __init__(self) -> None:
         self.given_back = 0
 
+    def take(self, size_bytes: int) -> bool:
+        return True
+
     def give_back(self, size_bytes: int) -> None:
         self.given_back += size_bytes
 

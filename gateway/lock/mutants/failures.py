@@ -135,9 +135,8 @@ def _own_failures() -> Iterator[Mutant]:
     """X: the failures that the turn's clocks and bounds make."""
     for clock, failure in EXPIRED.items():
         flip = everywhere(EXPIRED, {**EXPIRED, clock: _otherwise(failure)})
-        yield Mutant(
-            f"X: {failure.code} has another status", ("X2", "X3", "X4", clock.name), flip, words=(failure.code,)
-        )
+        name = f"X: {failure.code} by {clock.name} has another status"
+        yield Mutant(name, ("X2", "X3", "X4", clock.name), flip, words=(failure.code,))
     for name, failure in (("HOLD_OVERFLOW", rules.HOLD_OVERFLOW), ("INVALID_TEXT", rules.INVALID_TEXT)):
         flip = swapped(turn, name, _otherwise(failure))
         yield Mutant(f"X: {name.lower()} has another status", ("X4", "E10", "R7"), flip, words=(failure.code,))

@@ -12,11 +12,11 @@ from gateway.core.events import Event, classify, parse_object
 from gateway.core.failures import Failure, FailureKind, failure_from_answer, gateway_failure
 from gateway.core.routing import next_route
 from gateway.core.sse import SSEParser, block_data, read_block
+from gateway.encodings import decoder_for
 from gateway.lock.mutants.flips import Flip, Mutant, everywhere, swapped
 from gateway.turn.house import StandingHouse
 from gateway.turn.running import RunningTurn
 from gateway.upstream import answers
-from gateway.upstream.encodings import decoder_for
 from gateway.upstream.sse import SSEUpstream
 
 

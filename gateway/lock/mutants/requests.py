@@ -133,6 +133,7 @@ _true_body: Final = request.TurnRequest.body_for_sse
 
 def _body_for_sse(*, streams: bool = True, renames: bool = True) -> Flip:
     def body(turn: request.TurnRequest, upstream_model: str | None) -> bytes:
-        return _true_body(turn, upstream_model if renames else None, streams=streams)
+        sent = turn if streams else replace(turn, streams=False)
+        return _true_body(sent, upstream_model if renames else None)
 
     return swapped(request.TurnRequest, "body_for_sse", body)
