@@ -13,7 +13,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Final, cast
 
 import httpx2
 import structlog
@@ -49,6 +49,9 @@ from gateway.turn.engine import Engine
 from gateway.turn.house import StandingHouse
 from gateway.turn.places import BoundedPlaces
 from gateway.turn.selection import Selection
+from gateway.upstream.calls import Caller
+from gateway.upstream.direct import Dial, DirectCaller
+from gateway.upstream.httpx_calls import HTTPXCaller
 from gateway.upstream.line import Connect
 from gateway.upstream.sse import SSESettings, SSEUpstream
 from gateway.upstream.websocket import WebSocketSettings as WebSocketRoute
@@ -67,8 +70,9 @@ def new_request_id() -> str:
     return f"req_{secrets.token_hex(16)}"
 
 
-Network = httpx2.AsyncBaseTransport | Connect
-"""What a route's bytes go over: for `sse` an HTTP transport, for `websocket` what opens a stream."""
+Network = httpx2.AsyncBaseTransport | Dial | Connect
+"""What a route's bytes go over: for `sse` an HTTP transport or what opens a connection, by the data plane; for
+`websocket` what opens a stream."""
 RouteUpstream = SSEUpstream | WebSocketUpstream
 
 
@@ -218,7 +222,7 @@ def _upstream(config: Config, name: str, network: Network | None) -> RouteUpstre
     if route.transport == "websocket":
         if isinstance(network, httpx2.AsyncBaseTransport):
             raise TypeError(f"the network of {name!r} speaks HTTP, its route WebSocket")
-        return WebSocketUpstream(_websocket_route(config, route), network, name)
+        return WebSocketUpstream(_websocket_route(config, route), cast("Connect | None", network), name)
     settings = SSESettings(
         base_url=route.base_url,
         credential=route.credential,
@@ -227,9 +231,14 @@ def _upstream(config: Config, name: str, network: Network | None) -> RouteUpstre
         event_bytes_max=config.limits.event_bytes_max,
         retryable_codes=route.retryable_codes,
     )
-    if network is not None and not isinstance(network, httpx2.AsyncBaseTransport):
-        raise TypeError(f"the network of {name!r} speaks WebSocket, its route HTTP")
-    return SSEUpstream(settings, network)
+    return SSEUpstream(settings, _caller(config, route, network))
+
+
+def _caller(config: Config, route: RouteConfig, network: Network | None) -> Caller:
+    """How the route is called, by the data plane; a network that is given has chosen."""
+    if isinstance(network, httpx2.AsyncBaseTransport) or (network is None and config.server.data_plane == "plain"):
+        return HTTPXCaller(route.base_url, route.connect_seconds, network)
+    return DirectCaller(route.base_url, route.connect_seconds, cast("Dial | None", network))
 
 
 def _websocket_route(config: Config, route: RouteConfig) -> WebSocketRoute:

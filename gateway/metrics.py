@@ -6,12 +6,12 @@ its bytes. Labels have few values: a word that an upstream made up is counted as
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
-from prometheus_client.core import CounterMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from gateway.core.failures import PUBLIC_CODES, RETRYABLE_CODES
@@ -94,6 +94,14 @@ class PrometheusMeter:
         """A counter that somebody else counts, asked for its value in the same way."""
         self.registry.register(_WatchedTotal(f"gateway_{name}", text, count))
 
+    def watch_routes(self, name: str, text: str, counts: Callable[[], Mapping[str, float]]) -> None:
+        """The same for a gauge of each route."""
+        self.registry.register(_WatchedRoutes(GaugeMetricFamily, f"gateway_{name}", text, counts))
+
+    def watch_route_totals(self, name: str, text: str, counts: Callable[[], Mapping[str, float]]) -> None:
+        """The same for a counter of each route."""
+        self.registry.register(_WatchedRoutes(CounterMetricFamily, f"gateway_{name}", text, counts))
+
     def loop_lagged(self, seconds: float) -> None:
         """A probe of the event loop woke so late."""
         self._lag.observe(seconds)
@@ -125,6 +133,29 @@ class _WatchedTotal(Collector):
     def collect(self) -> Iterable[Metric]:
         """As Prometheus asks."""
         yield CounterMetricFamily(self._name, self._text, value=self._count())
+
+
+class _WatchedRoutes(Collector):
+    """One figure for each route, read where it is kept."""
+
+    def __init__(
+        self,
+        family: type[GaugeMetricFamily] | type[CounterMetricFamily],
+        name: str,
+        text: str,
+        counts: Callable[[], Mapping[str, float]],
+    ) -> None:
+        self._family = family
+        self._name = name
+        self._text = text
+        self._counts = counts
+
+    def collect(self) -> Iterable[Metric]:
+        """As Prometheus asks."""
+        family = self._family(self._name, self._text, labels=["route"])
+        for route, count in self._counts().items():
+            family.add_metric([route], count)
+        yield family
 
 
 def outcome_label(outcome: str) -> str:
