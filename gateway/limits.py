@@ -117,6 +117,15 @@ ORIGIN_DAYS_MAX: Final = 31
 RECORD_DAYS: Final = 90
 """How long turns and attempts are kept if nothing else is configured; entries are kept for ever."""
 
+# --- HTTP upstreams (C5) ----------------------------------------------------------------------------------------
+UPSTREAM_HEAD_BYTES_MAX: Final = 65_536
+"""An answer's head, and whatever else stands around its body: a server's is some hundred bytes to a few thousand."""
+UPSTREAM_CONNECTION_IDLE_SECONDS_MAX: Final = 4.0
+"""Below the 5 s after which common servers close a connection that idles: one that closes as it is used is a read
+error, and costs a turn its replay."""
+UPSTREAM_IDLE_CONNECTIONS_MAX: Final = 1024
+"""Of one route: as many as a burst of turns leaves behind. Each costs a descriptor for the time above."""
+
 # --- WebSocket upstreams (C5) -----------------------------------------------------------------------------------
 WEBSOCKET_REQUEST_BYTES_MAX: Final = 16 * MIB
 """C5: what OpenAI takes in one message, to the byte; above it, it closes 1009."""

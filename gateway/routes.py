@@ -7,6 +7,7 @@ Config --table--> Route, Route, …      one for each different RouteConfig: mad
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import cast
 
 import httpx2
 import structlog
@@ -18,14 +19,19 @@ from gateway.core.messages import AttemptStarted
 from gateway.ports import Model, Route
 from gateway.turn.tables import Table, Tables
 from gateway.upstream.answers import Credential
+from gateway.upstream.calls import Caller
+from gateway.upstream.direct import Dial, DirectCaller
+from gateway.upstream.httpx_calls import HTTPXCaller
 from gateway.upstream.line import Connect
 from gateway.upstream.sse import SSESettings, SSEUpstream
 from gateway.upstream.websocket import WebSocketSettings, WebSocketUpstream
 
 logger = structlog.get_logger("gateway.routes")
 
-Network = httpx2.AsyncBaseTransport | Connect
-"""What a route's bytes go over: for `sse` an HTTP transport, for `websocket` what opens a stream."""
+Network = httpx2.AsyncBaseTransport | Dial | Connect
+"""What a route's bytes go over: for `sse` an HTTP transport or what opens a connection, by the data plane; for
+`websocket` what opens a stream."""
+OverHTTP = httpx2.AsyncBaseTransport | Dial
 Adapter = SSEUpstream | WebSocketUpstream
 
 
@@ -36,12 +42,13 @@ class Routes:
         self,
         config: Config,
         networks: Mapping[str, Network] | None = None,
-        over_http: Mapping[str, httpx2.AsyncBaseTransport] | None = None,
+        over_http: Mapping[str, OverHTTP] | None = None,
         workers: int = 1,
     ) -> None:
         self._networks = networks or {}
         self._over_http = over_http or {}
         self._workers = workers
+        self._is_plain = config.server.data_plane == "plain"
         self._event_bytes_max = config.limits.event_bytes_max
         self._adapters: dict[RouteConfig, Adapter] = {}
         self._standing: dict[RouteConfig, Route] = {}
@@ -120,15 +127,22 @@ class Routes:
     def _adapter(self, config: RouteConfig) -> Adapter:
         """By the route's transport (C5)."""
         network = self._networks.get(config.name)
-        if config.transport == "websocket":
-            if isinstance(network, httpx2.AsyncBaseTransport):
-                raise TypeError(f"the network of {config.name!r} speaks HTTP, its route WebSocket")
-            over_http = SSEUpstream(_sse_settings(config, self._event_bytes_max), self._over_http.get(config.name))
-            settings = _websocket_settings(config, self._event_bytes_max)
-            return WebSocketUpstream(settings, network, config.name, over_http)
-        if network is not None and not isinstance(network, httpx2.AsyncBaseTransport):
-            raise TypeError(f"the network of {config.name!r} speaks WebSocket, its route HTTP")
-        return SSEUpstream(_sse_settings(config, self._event_bytes_max), network)
+        if config.transport != "websocket":
+            return self._over_http_adapter(config, cast("OverHTTP | None", network))
+        if isinstance(network, httpx2.AsyncBaseTransport):
+            raise TypeError(f"the network of {config.name!r} speaks HTTP, its route WebSocket")
+        over_http = self._over_http_adapter(config, self._over_http.get(config.name))
+        settings = _websocket_settings(config, self._event_bytes_max)
+        return WebSocketUpstream(settings, cast("Connect | None", network), config.name, over_http)
+
+    def _over_http_adapter(self, config: RouteConfig, network: OverHTTP | None) -> SSEUpstream:
+        return SSEUpstream(_sse_settings(config, self._event_bytes_max), self._caller(config, network))
+
+    def _caller(self, config: RouteConfig, network: OverHTTP | None) -> Caller:
+        """How the route is called, by the data plane; a network that is given has chosen."""
+        if isinstance(network, httpx2.AsyncBaseTransport) or (network is None and self._is_plain):
+            return HTTPXCaller(config.base_url, config.connect_seconds, network)
+        return DirectCaller(config.base_url, config.connect_seconds, network)
 
 
 def _drain(adapter: Adapter) -> None:

@@ -91,6 +91,10 @@ class Server(Section):
     )
     delivered_unmetered: Literal["estimate", "void"] = Field(default="estimate", description="B3: output without usage")
     allow_inline_secrets: bool = Field(default=False, description="C1")
+    data_plane: Literal["fast", "plain"] = Field(
+        default="fast",
+        description="how a turn's bytes go: over the gateway's own connections, or through httpx2 and ASGI",
+    )
     log_format: Literal["json", "console"] = "json"
     log_level: Literal["debug", "info", "warning", "error", "critical"] = "info"
     tls_certificate: FilePath | None = Field(default=None, description="a PEM chain, the leaf first")

@@ -25,6 +25,7 @@ from gateway.lock.stores import Stores
 from gateway.routes import Network
 from gateway.turn.house import PatientHouse, StandingHouse
 from gateway.upstream.scripted import EVENT_STREAM, JSON_BODY, Call, Reply, Script, ScriptedTransport
+from gateway.upstream.scripted_sockets import ScriptedDial
 from gateway.upstream.scripted_websocket import ScriptedNetwork
 
 PRICE: Final = {"input": "1", "cached_input": "0.5", "output": "2", "reasoning": "4"}
@@ -160,7 +161,9 @@ def _key(name: str) -> str:
 def _network(config: Config, route: str, script: Script) -> Network:
     """What the route's transport has below it (C5)."""
     is_framed = config.routes[route].transport == "websocket"
-    return ScriptedNetwork(script) if is_framed else ScriptedTransport(script)
+    if is_framed:
+        return ScriptedNetwork(script)
+    return ScriptedDial(script) if config.server.data_plane == "fast" else ScriptedTransport(script)
 
 
 def _replies(scenario: Scenario, route: str, config: Config) -> list[Reply]:

@@ -76,6 +76,7 @@ def too_large(why: str) -> Failure:
     return gateway_failure(FailureKind.BUFFER_OVERFLOW, "upstream_stream_buffer_limit", why)
 
 
-def why(error: Exception) -> str:
-    """What a client may know of a library's error: its kind, never its text, which may name hosts."""
-    return f"the upstream connection failed ({type(error).__name__})"
+def why(error: Exception | str) -> str:
+    """What a client may know of an error: its kind, never its text, which may name hosts."""
+    kind = error if isinstance(error, str) else type(error).__name__
+    return f"the upstream connection failed ({kind})"

@@ -1,10 +1,10 @@
-"""An upstream that answers in server-sent events over HTTP, through httpx2 (C5 `sse`, P8, P9).
+"""An upstream that answers in server-sent events over HTTP (C5 `sse`, P8, P9).
 
-One client for each route, no resends by the transport, no redirects, no cookies (they would carry one account's state
-to another), no deadline around a read: the clocks are the turn's. What the library raises becomes a Failure here:
+How it is called is a Caller's affair (calls.py). No deadline is around a read: the clocks are the turn's. What comes of
+a call becomes inputs and a Failure here:
 
-    ConnectError, ConnectTimeout            never sent: no byte of the request was written
-    any other TransportError                read error: reset, protocol error, a write that failed
+    NeverSent                               never sent: no byte of the request was written
+    Broken                                  read error: reset, protocol error, a write that failed
     an end without a terminal event         read error; a pending event that is whole still counts (P6)
     a status of 4xx or 5xx                  the upstream's own failure, its answer kept for delivery
     a 2xx that is no event stream, a 3xx    upstream_bad_response; an empty 2xx is a read error
@@ -15,13 +15,11 @@ A break behind its first byte cuts a result.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
-from http.cookiejar import CookieJar, DefaultCookiePolicy
+from http import HTTPStatus
 from typing import Final
 
-import httpx2
 import structlog
 import trio
 
@@ -45,7 +43,7 @@ from gateway.upstream.answers import (
     too_large,
     why,
 )
-from gateway.upstream.trust import trusted
+from gateway.upstream.calls import Answer, Broken, Caller, NeverSent
 
 logger = structlog.get_logger("gateway.upstream")
 
@@ -68,27 +66,18 @@ class SSESettings:
 
 
 class SSEUpstream:
-    """One route's upstream. `transport` replaces the network (a scripted upstream in tests)."""
+    """One route's upstream, called by `caller`."""
 
-    def __init__(self, settings: SSESettings, transport: httpx2.AsyncBaseTransport | None = None) -> None:
+    def __init__(self, settings: SSESettings, caller: Caller) -> None:
         self._settings = settings
-        self._base_url = settings.base_url.rstrip("/")
-        self._client = httpx2.AsyncClient(
-            transport=transport,
-            verify=trusted(),
-            cookies=CookieJar(policy=DefaultCookiePolicy(allowed_domains=[])),
-            timeout=httpx2.Timeout(None, connect=settings.connect_seconds),
-            limits=httpx2.Limits(max_connections=None, max_keepalive_connections=None),
-            follow_redirects=False,
-            trust_env=False,
-        )
+        self._caller = caller
 
     def __repr__(self) -> str:
-        return f"<SSEUpstream {self._base_url}>"
+        return f"<SSEUpstream over {self._caller!r}>"
 
     async def aclose(self) -> None:
         """Close the pooled connections."""
-        await self._client.aclose()
+        await self._caller.aclose()
 
     def body_of(self, request: TurnRequest, upstream_model: str | None) -> bytes:
         """H3 (ports.Upstream)."""
@@ -105,61 +94,59 @@ class SSEUpstream:
 
     async def _converse(self, call: UpstreamCall, inputs: Inputs) -> Failure | None:
         """The call, to its end: None after a terminal event, else why it ended without one."""
-        url = self._base_url + call.path
-        request = self._client.build_request("POST", url, content=call.body, headers=self._headers(call))
         try:
-            response = await self._client.send(request, stream=True)
-        except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout) as error:
-            return never_sent(why(error))
-        except httpx2.TransportError as error:
-            return read_error(why(error))
+            answer = await self._caller.call("POST", call.path, self._headers(call), call.body)
+        except NeverSent as error:
+            return never_sent(str(error))
+        except Broken as error:
+            return read_error(str(error))
         try:
-            return await self._answer(response, call, inputs)
-        except (httpx2.TransportError, EncodingError) as error:
-            return read_error(why(error))
+            return await self._answer(answer, call, inputs)
+        except (Broken, EncodingError) as error:
+            return read_error(_why(error))
         finally:
-            with trio.CancelScope(shield=True, deadline=trio.current_time() + limits.UPSTREAM_CLOSE_SECONDS_MAX):
-                await response.aclose()
+            await answer.aclose()  # noqa: ASYNC102 - it is shielded and bounded within
 
     def _headers(self, call: UpstreamCall) -> list[tuple[bytes, bytes]]:
         """H4, P8."""
         asked = {**ASKED_FOR, "accept": ACCEPTED[call.streams]}
         return headers_for(call.headers, asked, self._settings.credential, self._settings.headers)
 
-    async def _answer(self, response: httpx2.Response, call: UpstreamCall, inputs: Inputs) -> Failure | None:
-        decoder = decoder_for(response.headers.get("content-encoding", ""))
-        if response.is_error:
-            body = await _read_error_body(response, decoder)
-            return refused(response.status_code, _headers_of(response), body, self._settings.retryable_codes)
-        if not response.is_success:
-            return self._bad_response(f"status {response.status_code}")
+    async def _answer(self, answer: Answer, call: UpstreamCall, inputs: Inputs) -> Failure | None:
+        head = headers_of(answer.headers)
+        decoder = decoder_for(_value(head, "content-encoding"))
+        if answer.status >= HTTPStatus.BAD_REQUEST:
+            body = await _read_error_body(answer, decoder)
+            return refused(answer.status, head, body, self._settings.retryable_codes)
+        if not HTTPStatus.OK <= answer.status < HTTPStatus.MULTIPLE_CHOICES:
+            return self._bad_response(f"status {answer.status}")
         if decoder is None:
             return self._bad_response("it is encoded in a way that was not asked for")
         if not call.streams:
-            return await self._whole(response, decoder, inputs)
-        if _is_event_stream(response):
+            return await self._whole(answer, head, decoder, inputs)
+        if _is_event_stream(head):
             parser = SSEParser(self._settings.event_bytes_max)
             try:
-                return await self._stream(response, parser, decoder, inputs)
+                return await self._stream(answer, head, parser, decoder, inputs)
             finally:
                 _log_what_was_not_forwarded(parser, call)
-        body = await _read_body(response, decoder)
+        body = await _read_body(answer, decoder)
         return read_error("the answer was empty") if body == b"" else self._bad_response("it is no event stream")
 
     def _bad_response(self, what: str) -> Failure:
         return bad_response(what, self._settings.retryable_codes)
 
-    async def _whole(self, response: httpx2.Response, decoder: Decoder, inputs: Inputs) -> Failure | None:
+    async def _whole(self, answer: Answer, head: Headers, decoder: Decoder, inputs: Inputs) -> Failure | None:
         """H1: one body, as a terminal event, at the instant at which it was whole."""
-        await inputs.send((Opened(Head(_headers_of(response))), trio.current_time()))
-        if _is_event_stream(response):
+        await inputs.send((Opened(Head(head)), trio.current_time()))
+        if _is_event_stream(head):
             return self._bad_response("it is an event stream, which was not asked for")
         body = _Body(self._settings.event_bytes_max)
         try:
-            if not await body.read(response, decoder):
+            if not await body.read(answer, decoder):
                 return too_large(f"the body has more than {self._settings.event_bytes_max} bytes")
-        except (httpx2.TransportError, EncodingError) as error:
-            return await _broken(why(error), body, inputs)
+        except (Broken, EncodingError) as error:
+            return await _broken(_why(error), body, inputs)
         data = bytes(body.data)
         event = whole_event(data)
         if event is not None:
@@ -172,19 +159,18 @@ class SSEUpstream:
     # --- the stream ---------------------------------------------------------------------------------------------
 
     async def _stream(
-        self, response: httpx2.Response, parser: SSEParser, decoder: Decoder, inputs: Inputs
+        self, answer: Answer, head: Headers, parser: SSEParser, decoder: Decoder, inputs: Inputs
     ) -> Failure | None:
-        await inputs.send((Opened(Head(_headers_of(response))), trio.current_time()))
-        async with _chunks_of(response) as chunks:
-            try:
-                async for chunk in chunks:
-                    for piece in decoder.decode(chunk):
-                        parser.receive_data(piece)
-                        if await _send_events(parser, inputs):
-                            await _drain(chunks)
-                            return None
-            except BlockTooLarge as error:
-                return too_large(str(error))
+        await inputs.send((Opened(Head(head)), trio.current_time()))
+        try:
+            while chunk := await answer.read():
+                for piece in decoder.decode(chunk):
+                    parser.receive_data(piece)
+                    if await _send_events(parser, inputs):
+                        await _drain(answer)
+                        return None
+        except BlockTooLarge as error:
+            return too_large(str(error))
         decoder.end()
         return await _end_of_stream(parser, inputs)
 
@@ -229,11 +215,11 @@ def _log_what_was_not_forwarded(parser: SSEParser, call: UpstreamCall) -> None:
         )
 
 
-async def _drain(chunks: AsyncIterator[bytes]) -> None:
+async def _drain(answer: Answer) -> None:
     """E9: read to the body's end, so that the connection can serve again; a break says nothing any more. The turn
     bounds the wait."""
-    with suppress(httpx2.TransportError):
-        async for _ in chunks:
+    with suppress(Broken):
+        while await answer.read():
             pass
 
 
@@ -246,32 +232,20 @@ async def _end_of_stream(parser: SSEParser, inputs: Inputs) -> Failure | None:
     return read_error("the upstream ended the stream without a terminal event")
 
 
-@asynccontextmanager
-async def _chunks_of(response: httpx2.Response) -> AsyncIterator[AsyncIterator[bytes]]:
-    """The body as it comes off the wire. httpx2 reads through nested generators, and one that is left in the middle
-    drops those within; so what is left is ended by a cancelled read, which unwinds them from the inside."""
-    chunks = response.aiter_raw()
-    try:
-        yield chunks
-    finally:
-        with trio.move_on_after(0, shield=True):
-            await _drain(chunks)
-
-
-async def _read_error_body(response: httpx2.Response, decoder: Decoder | None) -> bytes | None:
+async def _read_error_body(answer: Answer, decoder: Decoder | None) -> bytes | None:
     """None if it broke, is encoded in a way that is not known, or is too large."""
     if decoder is None:
         return None
     try:
-        return await _read_body(response, decoder)
-    except (httpx2.TransportError, EncodingError):
+        return await _read_body(answer, decoder)
+    except (Broken, EncodingError):
         return None
 
 
-async def _read_body(response: httpx2.Response, decoder: Decoder) -> bytes | None:
+async def _read_body(answer: Answer, decoder: Decoder) -> bytes | None:
     """A body that is no stream, decoded; None if it is too large to be an error object."""
     body = _Body(limits.ERROR_BODY_BYTES_MAX)
-    return bytes(body.data) if await body.read(response, decoder) else None
+    return bytes(body.data) if await body.read(answer, decoder) else None
 
 
 class _Body:
@@ -282,15 +256,14 @@ class _Body:
         self.has_begun = False
         self._bytes_max = bytes_max
 
-    async def read(self, response: httpx2.Response, decoder: Decoder) -> bool:
+    async def read(self, answer: Answer, decoder: Decoder) -> bool:
         """To its end; False if it has more bytes than it may."""
-        async with _chunks_of(response) as chunks:
-            async for chunk in chunks:
-                self.has_begun |= bool(chunk)
-                for piece in decoder.decode(chunk):
-                    self.data += piece
-                    if len(self.data) > self._bytes_max:
-                        return False
+        while chunk := await answer.read():
+            self.has_begun = True
+            for piece in decoder.decode(chunk):
+                self.data += piece
+                if len(self.data) > self._bytes_max:
+                    return False
         if self.has_begun:
             decoder.end()
         return True
@@ -304,9 +277,14 @@ async def _broken(why: str, body: _Body, inputs: Inputs) -> Failure | None:
     return None
 
 
-def _is_event_stream(response: httpx2.Response) -> bool:
-    return response.headers.get("content-type", "").strip().lower().startswith("text/event-stream")
+def _is_event_stream(head: Headers) -> bool:
+    return _value(head, "content-type").strip().lower().startswith("text/event-stream")
 
 
-def _headers_of(response: httpx2.Response) -> Headers:
-    return headers_of(response.headers.raw)
+def _value(head: Headers, name: str) -> str:
+    """A header's value; one that came several times as one line."""
+    return ", ".join(value for known, value in head if known == name)
+
+
+def _why(error: Exception) -> str:
+    return str(error) if isinstance(error, Broken) else why(error)

@@ -33,6 +33,7 @@ from gateway.records.memory import MemoryRecords, TurnRecord
 from gateway.stores import Stores
 from gateway.turn.house import StandingHouse
 from gateway.upstream.scripted import Call, Reply, Script, ScriptedTransport
+from gateway.upstream.scripted_sockets import ScriptedDial
 from gateway.upstream.scripted_websocket import ScriptedNetwork
 from support.voices import Voice
 
@@ -234,6 +235,7 @@ class Transports:
     """How the routes of a world are reached, unless it says so itself (tests/turn/conftest.py)."""
 
     chosen = "sse"
+    data_plane = "fast"
 
 
 # --- making a world ---------------------------------------------------------------------------------------------
@@ -299,9 +301,10 @@ def _transport(extra: str, transport: str | None) -> str:
     return "" if "transport =" in extra else f'transport = "{transport or Transports.chosen}"'
 
 
-def _network(config: Config, script: Script) -> ScriptedTransport | ScriptedNetwork:
-    is_framed = config.routes[script.name].transport == "websocket"
-    return ScriptedNetwork(script) if is_framed else ScriptedTransport(script)
+def _network(config: Config, script: Script) -> ScriptedTransport | ScriptedDial | ScriptedNetwork:
+    if config.routes[script.name].transport == "websocket":
+        return ScriptedNetwork(script)
+    return ScriptedDial(script) if Transports.data_plane == "fast" else ScriptedTransport(script)
 
 
 @lru_cache

@@ -17,15 +17,17 @@ def door(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-@pytest.fixture(params=["sse", "websocket"])
+@pytest.fixture(params=["sse", "sse, plain", "websocket"])
 def each_transport(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """C5: any door, any transport, the same turn."""
-    monkeypatch.setattr(Transports, "chosen", request.param)
+    """C5: any door, any transport, either data plane, the same turn."""
+    transport, _, plane = request.param.partition(", ")
+    monkeypatch.setattr(Transports, "chosen", transport)
+    monkeypatch.setattr(Transports, "data_plane", plane or "fast")
     return str(request.param)
 
 
-ORDERS_OVER_WEBSOCKET = 2
-"""What a turn does is the same over both transports, and so is what depends on the order of tasks."""
+ORDERS_OF_THE_OTHERS = 2
+"""What a turn does is the same over all of them, and so is what depends on the order of tasks."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -35,10 +37,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def _is_left_out(item: pytest.Function) -> bool:
     parameters = item.callspec.params if hasattr(item, "callspec") else {}
-    if parameters.get("each_transport") != "websocket":
-        return False
-    is_of_http = item.get_closest_marker("over_http") is not None
-    return is_of_http or int(str(parameters.get("order", 0))) >= ORDERS_OVER_WEBSOCKET
+    transport = parameters.get("each_transport", "sse")
+    if transport == "websocket" and item.get_closest_marker("over_http") is not None:
+        return True
+    return transport != "sse" and int(str(parameters.get("order", 0))) >= ORDERS_OF_THE_OTHERS
 
 
 @pytest.fixture(autouse=True)

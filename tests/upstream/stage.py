@@ -19,7 +19,11 @@ from gateway.core.events import EventClass
 from gateway.core.failures import Failure
 from gateway.core.messages import AttemptEnded, Batch, Headers, Opened
 from gateway.ports import Stamped, Upstream, UpstreamCall
+from gateway.upstream.calls import Caller
+from gateway.upstream.direct import DirectCaller
+from gateway.upstream.httpx_calls import HTTPXCaller
 from gateway.upstream.scripted import Reply, Script, ScriptedTransport, serve_scripted
+from gateway.upstream.scripted_sockets import ScriptedDial
 from gateway.upstream.scripted_websocket import ScriptedNetwork, serve_scripted_websocket
 from gateway.upstream.sse import SSESettings, SSEUpstream
 from gateway.upstream.websocket import WebSocketSettings, WebSocketUpstream
@@ -36,18 +40,40 @@ async def upstream_on(face: str, script: Script, **settings: Any) -> AsyncIterat
     """The scripted upstream behind a real adapter. Closing it ends the server."""
     async with trio.open_nursery() as nursery:
         if face == "memory":
-            upstream = SSEUpstream(SSESettings("http://upstream.test/v1", **settings), ScriptedTransport(script))
+            url = "http://upstream.test/v1"
+            settled = SSESettings(url, **settings)
+            upstream = SSEUpstream(settled, _scripted(url, settled.connect_seconds, script))
         else:
             port = await nursery.start(serve_scripted, script, "127.0.0.1", 0)
-            upstream = upstream_at(port, network(), **settings)
+            upstream = upstream_at(port, **settings)
         yield upstream
         await upstream.aclose()
         nursery.cancel_scope.cancel()
 
 
-def upstream_at(port: int, transport: httpx2.AsyncBaseTransport | None = None, **settings: Any) -> SSEUpstream:
+class Planes:
+    """How an adapter calls, unless a test says so itself (tests/upstream/conftest.py)."""
+
+    chosen = "fast"
+
+
+def _scripted(url: str, connect_seconds: float, script: Script) -> Caller:
+    if Planes.chosen == "fast":
+        return DirectCaller(url, connect_seconds, ScriptedDial(script))
+    return HTTPXCaller(url, connect_seconds, ScriptedTransport(script))
+
+
+def upstream_at(port: int, scheme: str = "http", **settings: Any) -> SSEUpstream:
     """An adapter that calls a port of this machine."""
-    return SSEUpstream(SSESettings(f"http://127.0.0.1:{port}/v1", **settings), transport)
+    settled = SSESettings(f"{scheme}://127.0.0.1:{port}/v1", **settings)
+    return SSEUpstream(settled, caller_at(settled.base_url, settled.connect_seconds))
+
+
+def caller_at(url: str, connect_seconds: float, connections_max: int | None = None) -> Caller:
+    """The real network, called in the way that is chosen."""
+    if Planes.chosen == "fast":
+        return DirectCaller(url, connect_seconds)
+    return HTTPXCaller(url, connect_seconds, network(connections_max))
 
 
 def network(connections_max: int | None = None) -> httpx2.AsyncBaseTransport:
@@ -144,7 +170,7 @@ async def attempt(upstream: Upstream, call: UpstreamCall = CALL) -> Inputs:
 
 async def attempt_at(port: int, call: UpstreamCall = CALL, **settings: Any) -> Inputs:
     """One attempt on a port of this machine, by an adapter of its own."""
-    upstream = upstream_at(port, network(), **settings)
+    upstream = upstream_at(port, **settings)
     try:
         return await attempt(upstream, call)
     finally:

@@ -11,8 +11,9 @@ from gateway.lock.virtual import virtual_run
 from gateway.ports import Stamped, Upstream
 from gateway.upstream.scripted import Break, Reply, Silence, serve_scripted
 from gateway.upstream.scripts import event, http_failure, prelude, response_object
+from gateway.upstream.sse import SSESettings, SSEUpstream
 from upstream.peers import FIN, OPEN, Late, chunked, head, raw_peer
-from upstream.stage import CALL, FACES, attempt, network, script_of, settle, upstream_at, upstream_on
+from upstream.stage import CALL, FACES, attempt, caller_at, script_of, settle, upstream_at, upstream_on
 
 pytestmark = pytest.mark.trio(run=virtual_run)
 both_faces = pytest.mark.parametrize("face", FACES)
@@ -99,7 +100,8 @@ async def test_cancelled_calls_take_no_place_in_the_pool() -> None:
     script = script_of(Reply((CREATED, 0.004, DELTA, Silence()), head_seconds=0.002))
     async with trio.open_nursery() as server:
         port = await server.start(serve_scripted, script, "127.0.0.1", 0)
-        upstream = upstream_at(port, network(connections_max=5))
+        url = f"http://127.0.0.1:{port}/v1"
+        upstream = SSEUpstream(SSESettings(url), caller_at(url, connect_seconds=5.0, connections_max=5))
         async with trio.open_nursery() as clients:
             for number in range(300):
                 clients.start_soon(_leave_after, upstream, number * 0.001, chance.choice([0, 0, 0.001, 0.003, 0.01]))
@@ -157,7 +159,7 @@ async def test_an_answer_that_is_not_read_to_its_end_leaves_no_connection(face: 
 async def test_a_connection_whose_answer_was_whole_serves_again(answer: bytes) -> None:
     """E9: a handshake saved; requests of different turns follow each other on it."""
     async with raw_peer((answer, OPEN)) as peer:
-        upstream = upstream_at(peer.port, network())
+        upstream = upstream_at(peer.port)
         for _ in range(3):
             await attempt(upstream)
 
@@ -184,7 +186,7 @@ async def test_the_end_of_a_body_is_waited_for_a_moment(seconds: float, connecti
     """E9: behind the terminal event the last chunk may take its time, but not long (UPSTREAM_DRAIN_SECONDS_MAX)."""
     answer = head(CHUNKED) + chunked(CREATED + COMPLETED, ends=False)
     async with raw_peer((answer, Late(seconds, b"0\r\n\r\n"))) as peer:
-        upstream = upstream_at(peer.port, network())
+        upstream = upstream_at(peer.port)
         for _ in range(2):
             assert (await attempt(upstream)).words[-1] == "response.completed"
 
@@ -195,7 +197,7 @@ async def test_the_end_of_a_body_is_waited_for_a_moment(seconds: float, connecti
 async def test_a_kept_connection_that_the_upstream_closed_is_not_used_again() -> None:
     """C5: found dead before the request was written, it is opened anew: no attempt is spent on it."""
     async with raw_peer((head(CHUNKED) + WHOLE, FIN)) as peer:
-        upstream = upstream_at(peer.port, network())
+        upstream = upstream_at(peer.port)
         for _ in range(3):
             assert (await attempt(upstream)).words[-1] == "response.completed"
             await settle()
@@ -208,7 +210,7 @@ async def test_a_kept_connection_on_which_more_came_is_not_used_again() -> None:
     """Case 37: what an upstream sends unasked must not answer the next turn."""
     stray = head(CHUNKED) + chunked(event("response.created", response=response_object("resp_stray", "in_progress")))
     async with raw_peer((head(CHUNKED) + WHOLE, Late(0.01, stray))) as peer:
-        upstream = upstream_at(peer.port, network())
+        upstream = upstream_at(peer.port)
         for _ in range(2):
             assert (await attempt(upstream)).blocks == [CREATED, COMPLETED]
             await trio.sleep(0.02)

@@ -11,7 +11,6 @@ from gateway.lock.virtual import virtual_run
 from gateway.ports import UpstreamCall
 from gateway.upstream.scripted import Reply
 from gateway.upstream.scripts import event, prelude, response_object
-from gateway.upstream.sse import SSESettings, SSEUpstream
 from upstream.peers import FIN, OPEN, RESET, chunked, head, raw_peer
 from upstream.stage import attempt, attempt_at, script_of, settle, upstream_at, upstream_on
 
@@ -70,7 +69,7 @@ async def test_a_connect_has_five_seconds(seconds: float, told: str) -> None:
 async def test_a_handshake_that_is_not_answered_is_a_connect_that_took_too_long() -> None:
     """T3, F2: TLS counts as connecting, on a real socket that says nothing."""
     async with raw_peer((b"", OPEN)) as peer:
-        upstream = SSEUpstream(SSESettings(f"https://127.0.0.1:{peer.port}/v1", connect_seconds=2.0))
+        upstream = upstream_at(peer.port, "https", connect_seconds=2.0)
         inputs = await attempt(upstream)
 
         assert inputs.ended_as == NEVER_SENT
@@ -82,7 +81,7 @@ async def test_a_handshake_that_is_not_answered_is_a_connect_that_took_too_long(
 async def test_a_handshake_that_fails_was_never_sent() -> None:
     """F2: a plain port where TLS was meant."""
     async with raw_peer((b"HTTP/1.1 400 Bad Request\r\n\r\n", FIN), reads_requests=False) as peer:
-        upstream = SSEUpstream(SSESettings(f"https://127.0.0.1:{peer.port}/v1"))
+        upstream = upstream_at(peer.port, "https")
         assert (await attempt(upstream)).ended_as == NEVER_SENT
 
 

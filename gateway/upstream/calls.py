@@ -1,0 +1,63 @@
+"""One HTTP call to an upstream, whichever way it goes: what a caller offers, and what it raises.
+
+    call(method, path, headers, body) --> an answer: status, headers, and its body's bytes as they come, b"" at its end
+
+`direct.py` speaks over connections of its own, `httpx_calls.py` through httpx2. Neither resends, follows a redirect or
+keeps a cookie; neither has a deadline but the connect's: the clocks are the turn's.
+"""
+
+from __future__ import annotations
+
+from typing import Final, Protocol
+
+from gateway.upstream.answers import WireHeaders
+
+CONNECT_ERROR: Final = "ConnectError"
+CONNECT_TIMEOUT: Final = "ConnectTimeout"
+READ_ERROR: Final = "ReadError"
+PROTOCOL_ERROR: Final = "RemoteProtocolError"
+"""What went wrong, in the same words whoever called."""
+
+
+class NeverSent(Exception):
+    """No byte of the request was written (F2): no address, no connection, no TLS. The text is for clients: a kind,
+    never a name."""
+
+
+class Broken(Exception):
+    """The connection broke, or the peer does not speak HTTP, once a byte was written. The text as above."""
+
+
+class Answer(Protocol):
+    """An answer, its head read."""
+
+    @property
+    def status(self) -> int:
+        """Of the final answer: interim ones are passed over."""
+        ...
+
+    @property
+    def headers(self) -> WireHeaders:
+        """In their order; names as they were written."""
+        ...
+
+    async def read(self) -> bytes:
+        """Bytes of the body as they came off the wire, its framing taken off; b"" at its end. Raises Broken."""
+        ...
+
+    async def aclose(self) -> None:
+        """Done with it, read to its end or not: a connection that can serve again is kept for the next call."""
+        ...
+
+
+class Caller(Protocol):
+    """One route's way to call."""
+
+    async def call(self, method: str, path: str, headers: WireHeaders, body: bytes) -> Answer:
+        """Send the request to an endpoint below the base URL; returns with the answer's head. Raises NeverSent or
+        Broken."""
+        ...
+
+    async def aclose(self) -> None:
+        """Close what idles."""
+        ...

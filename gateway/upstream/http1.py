@@ -1,0 +1,140 @@
+"""One HTTP/1.1 answer, read off a connection as it comes (RFC 9112): bytes in, a head and a body out, in linear time.
+
+    receive_data(bytes)  ->  head, once it is whole; take() the body's bytes that are there; is_complete
+    receive_end()            a body without a length is complete then; any other is cut
+
+The grammar is llhttp's, strict, through httptools; here is what a client makes of it: interim answers (1xx) are passed
+over, a head and whatever stands around a body's bytes have bounds, and a byte behind the end spoils the connection: it
+is no answer to a request that was not sent yet.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from typing import Final
+
+from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
+
+from gateway.limits import UPSTREAM_HEAD_BYTES_MAX
+
+SPLIT_HEADERS: Final = frozenset({b"content-length", b"transfer-encoding"})
+"""What says where a body ends: a head that says so twice can be read in two ways."""
+BEHIND: Final = "bytes stand behind its end"
+
+
+class Malformed(Exception):
+    """The peer does not speak HTTP/1.1, or says more around a body than any server would."""
+
+
+class Cut(Exception):
+    """The connection ended within an answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class ResponseHead:
+    """Status and headers, in the order in which they came; names as they were written."""
+
+    status: int
+    headers: list[tuple[bytes, bytes]] = field(repr=False)
+
+
+class ResponseDecoder:
+    """One answer's bytes in, its head and body out."""
+
+    def __init__(self) -> None:
+        self._parser = HttpResponseParser(self)
+        self._headers: list[tuple[bytes, bytes]] = []
+        self._body: list[bytes] = []
+        self._overhead = 0
+        self._is_interim = False
+        self._fault: str | None = None
+        self.head: ResponseHead | None = None
+        self.is_complete = False
+        self._may_serve_again = False
+
+    def __repr__(self) -> str:
+        return f"<ResponseDecoder {self.head}, complete={self.is_complete}>"
+
+    @property
+    def may_serve_again(self) -> bool:
+        """Whether the connection can carry another request: the answer is whole, and nothing stands behind it."""
+        return self.is_complete and self._may_serve_again and self._fault is None
+
+    def receive_data(self, data: bytes) -> None:
+        """Bytes as they came off the wire. Raises Malformed, unless there are bytes of the body before the fault."""
+        body = self._body
+        had = len(body)
+        try:
+            self._parser.feed_data(data)
+        except HttpParserUpgrade:
+            self._fault = "it upgrades to a protocol that nobody asked for"
+        except HttpParserError as error:
+            self._fault = BEHIND if self.is_complete else type(error).__name__
+        self._overhead = self._overhead + len(data) if len(body) == had else 0
+        if self._overhead > UPSTREAM_HEAD_BYTES_MAX:
+            self._fault = f"more than {UPSTREAM_HEAD_BYTES_MAX} bytes are no body"
+        if self._fault is not None and not (body or self.is_complete):
+            raise Malformed(self._fault)
+
+    def receive_end(self) -> None:
+        """The peer has closed its side. Raises Cut."""
+        self._may_serve_again = False
+        if self.is_complete:
+            return
+        if self.head is None or self._is_delimited:
+            raise Cut
+        self.is_complete = True
+
+    def take(self) -> bytes:
+        """The body's bytes that have come since. Raises Malformed behind the last that were well formed."""
+        body = self._body
+        if not body:
+            if self._fault is not None and not self.is_complete:
+                raise Malformed(self._fault)
+            return b""
+        data = body[0] if len(body) == 1 else b"".join(body)
+        body.clear()
+        return data
+
+    @property
+    def _is_delimited(self) -> bool:
+        return any(name.lower() in SPLIT_HEADERS for name, _ in self._headers)
+
+    # --- what the parser calls ----------------------------------------------------------------------------------
+
+    def on_message_begin(self) -> None:
+        """A status line begins: this answer's, behind an interim one, or one that nobody asked for."""
+        if self.is_complete:
+            self._fault = BEHIND
+        else:
+            self._headers = []
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """A header, or a trailer: these are dropped."""
+        if self.head is None:
+            self._headers.append((name, value))
+
+    def on_headers_complete(self) -> None:
+        """The head is whole."""
+        if self.is_complete:
+            return
+        status = self._parser.get_status_code()
+        self._is_interim = status < HTTPStatus.OK
+        if self._is_interim:
+            return
+        counts = [name.lower() for name, _ in self._headers if name.lower() in SPLIT_HEADERS]
+        if len(counts) > 1:
+            self._fault = "its head says twice where its body ends"
+        self.head = ResponseHead(status, self._headers)
+        self._may_serve_again = self._parser.should_keep_alive()
+
+    def on_body(self, data: bytes) -> None:
+        """Some of the body."""
+        if not self.is_complete:
+            self._body.append(data)
+
+    def on_message_complete(self) -> None:
+        """The answer is whole, unless it was an interim one."""
+        if not self._is_interim:
+            self.is_complete = True

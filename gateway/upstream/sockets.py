@@ -1,0 +1,157 @@
+"""A socket to an upstream, plain or TLS, on Trio's loop: connected within a time, written whole, read as bytes come.
+
+It is the standard library's own socket, non-blocking. A read waits until there is something and takes what is there:
+one wait and one system call for each, no layer between. A wait may be cancelled at any time and loses nothing; a write
+that is cancelled leaves a torn request behind, and its socket is dropped.
+"""
+
+from __future__ import annotations
+
+import socket
+import ssl
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+import trio
+
+READ_BYTES_MAX: Final = 65_536
+UNCONNECTED: Final = (OSError, trio.TooSlowError, UnicodeError, ValueError)
+"""What `connect` raises: no address, no answer, no TLS; an address that cannot be one. All certificate errors are
+OSErrors."""
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where a route's upstream is; `tls` is None for plain HTTP."""
+
+    host: str
+    port: int
+    tls: ssl.SSLContext | None = None
+
+
+class NothingWritten(Exception):
+    """The peer was gone before it was sent a byte."""
+
+
+class UpstreamSocket:
+    """A connected socket. Used by one task at a time, and closed by whoever has it."""
+
+    def __init__(self, connected: socket.socket) -> None:
+        self._socket = connected
+        self._pending: Callable[[], int] = connected.pending if isinstance(connected, ssl.SSLSocket) else _nothing
+        self._early: bytes | None = None
+        """What came while a request was still being written."""
+
+    def __repr__(self) -> str:
+        return f"<UpstreamSocket {self._socket!r}>"
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether an idle socket may be used: one that has something to say has closed, or is out of step."""
+        try:
+            return self._early is None and self._take() is None
+        except OSError:
+            return False
+
+    async def receive(self) -> bytes:
+        """What has come; b"" at the peer's end. Raises OSError."""
+        if self._early is not None:
+            await trio.lowlevel.checkpoint()
+            early, self._early = self._early, None
+            return early
+        if self._pending():
+            await trio.lowlevel.checkpoint()
+        else:
+            await trio.lowlevel.wait_readable(self._socket)
+        while (data := self._take()) is None:
+            await trio.lowlevel.wait_readable(self._socket)
+        return data
+
+    def _take(self) -> bytes | None:
+        """What is there now; None if that is nothing. TLS has messages of its own, which are none."""
+        try:
+            return self._socket.recv(READ_BYTES_MAX)
+        except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
+            return None
+        except ssl.SSLZeroReturnError:
+            return b""
+
+    async def send_all(self, data: bytes) -> bool:
+        """Write it; False if the peer spoke before it had all, and is not sent the rest. Raises NothingWritten, and
+        OSError once a byte was written."""
+        await trio.lowlevel.checkpoint_if_cancelled()
+        view, sent = memoryview(data), 0
+        while sent < len(data):
+            try:
+                sent += self._socket.send(view[sent:])
+            except (BlockingIOError, ssl.SSLWantWriteError, ssl.SSLWantReadError):
+                if not await self._wait_for_room():
+                    return False
+            except OSError:
+                if sent == 0:
+                    raise NothingWritten from None
+                raise
+        return True
+
+    async def _wait_for_room(self) -> bool:
+        """Whether there is room. A peer that speaks before it has all has made up its mind."""
+        while True:
+            has_room = await self._is_writable_first()
+            if has_room:
+                return True
+            self._early = self._take()
+            if self._early is not None:
+                return False
+
+    async def _is_writable_first(self) -> bool:
+        """Whether there is room before there is something to read."""
+        outcome: list[bool] = []
+
+        async def wait(ready: Callable[[socket.socket], Awaitable[None]], *, is_room: bool) -> None:
+            await ready(self._socket)
+            outcome.append(is_room)
+            nursery.cancel_scope.cancel()
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(partial(wait, trio.lowlevel.wait_writable, is_room=True))
+            nursery.start_soon(partial(wait, trio.lowlevel.wait_readable, is_room=False))
+        return any(outcome)
+
+    def close(self) -> None:
+        """Close it. TLS is not said goodbye to: nothing waits for the peer, and no answer is cut by it."""
+        trio.lowlevel.notify_closing(self._socket)
+        self._socket.close()
+
+
+async def connect(address: Address) -> UpstreamSocket:
+    """Connect, TLS included. Raises one of UNCONNECTED."""
+    stream = await trio.open_tcp_stream(address.host, address.port)
+    connected = socket.socket(fileno=stream.socket.detach())
+    connected.setblocking(False)
+    if address.tls is None:
+        return UpstreamSocket(connected)
+    return UpstreamSocket(await _secured(connected, address.tls, address.host))
+
+
+async def _secured(connected: socket.socket, context: ssl.SSLContext, host: str) -> ssl.SSLSocket:
+    """The socket behind its TLS handshake."""
+    secured = context.wrap_socket(connected, server_hostname=host, do_handshake_on_connect=False)
+    try:
+        while True:
+            try:
+                secured.do_handshake()
+            except ssl.SSLWantReadError:
+                await trio.lowlevel.wait_readable(secured)
+            except ssl.SSLWantWriteError:
+                await trio.lowlevel.wait_writable(secured)
+            else:
+                return secured
+    except BaseException:
+        secured.close()
+        raise
+
+
+def _nothing() -> int:
+    return 0
