@@ -47,6 +47,7 @@ from gateway.stores import Stores, open_stores
 from gateway.turn.books import BookKeeping
 from gateway.turn.engine import Engine
 from gateway.turn.house import StandingHouse
+from gateway.turn.origins import Origins
 from gateway.turn.places import BoundedPlaces
 from gateway.turn.selection import Selection
 from gateway.upstream.line import Connect
@@ -101,11 +102,17 @@ class Gateway:
         self.inbound = InboundBytes(max(config.limits.inbound_bytes_max, config.limits.body_bytes_max))
         self.house = parts.house or StandingHouse()
         self.stores = parts.stores or open_stores(config)
+        self.origins = Origins(self.stores.records)
         self._upstreams = {name: _upstream(config, name, parts.transports.get(name)) for name in config.routes}
         self.engine = Engine(
             Selection(_models(config, self._upstreams), self.house),
             BookKeeping(
-                self.stores.ledger, self.stores.records, _charge_policy(config), _part_tokens(config), self.meter
+                self.stores.ledger,
+                self.stores.records,
+                self.origins,
+                _charge_policy(config),
+                _part_tokens(config),
+                self.meter,
             ),
             parts.rules or _rules(config),
             config.server.write_timeout,

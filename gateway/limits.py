@@ -90,6 +90,12 @@ LEASE_SECONDS: Final = 60.0
 """B7: how long a reservation outlives the process that made it; renewed every third of it."""
 ORIGIN_DAYS_MAX: Final = 31
 """O1: a day longer than upstreams keep a response."""
+RECENT_ORIGINS_MAX: Final = 20_000
+"""Origins that a process remembers beside the records, for an hour: some 400 bytes each, eight megabytes."""
+TURN_MARKS_MAX: Final = 512
+"""O3: what is learned of one turn's items, two rows for each: an agent's turn has some ten of them."""
+TRACED_ITEM_BYTES_MAX: Final = MIB
+"""O3: an item above it is not parsed as it streams by (a megabyte takes some 5 ms); the terminal event names it."""
 RECORD_DAYS: Final = 90
 """How long turns and attempts are kept if nothing else is configured; entries are kept for ever."""
 

@@ -286,11 +286,12 @@ class TurnClosing:
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where a response was made (O1)."""
+    """Where a response was made (O1), and under which of the client's names for its model (M3), if that is known."""
 
     account: str
     response_id: str
     route: str
+    model: str | None = None
 
 
 class Records(Protocol):
@@ -316,8 +317,17 @@ class Records(Protocol):
         """O1: a response's route, shared by all workers and nodes; the first one learned for an id stays."""
         ...
 
-    async def origin(self, account: str, response_id: str) -> str | None:
-        """O2: the route that created a response of this account, or None: unknown, another account's, or too old."""
+    async def origin(self, account: str, response_id: str) -> Origin | None:
+        """O2: where a response of this account was made, or None: unknown, another account's, or too old. Raises
+        LedgerUnavailable."""
+        ...
+
+    async def learn_marks(self, account: str, route: str, marks: Sequence[str]) -> None:
+        """O3: the route of what these marks (core.marks) are of; the first one learned for a mark stays."""
+        ...
+
+    async def origins_of_marks(self, account: str, marks: Sequence[str]) -> Mapping[str, str]:
+        """O3: the routes of those marks that are known, as `origin` knows responses. Raises LedgerUnavailable."""
         ...
 
 

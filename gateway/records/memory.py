@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import trio
 
@@ -42,7 +44,8 @@ class MemoryRecords:
     def __init__(self, turns_kept_max: int = TURNS_KEPT_MAX) -> None:
         self._turns_kept_max = turns_kept_max
         self.turns: OrderedDict[str, TurnRecord] = OrderedDict()
-        self.origins: OrderedDict[tuple[str, str], str] = OrderedDict()
+        self.origins: OrderedDict[tuple[str, str], Origin] = OrderedDict()
+        self.marks: OrderedDict[tuple[str, str], str] = OrderedDict()
 
     def __repr__(self) -> str:
         return f"<MemoryRecords of {len(self.turns)} turns>"
@@ -76,14 +79,25 @@ class MemoryRecords:
     async def learn_origin(self, origin: Origin) -> None:
         """A response's route (ports.Records)."""
         await trio.lowlevel.checkpoint()
-        self.origins.setdefault((origin.account, origin.response_id), origin.route)
-        while len(self.origins) > self._turns_kept_max:
-            self.origins.popitem(last=False)
+        self.origins.setdefault((origin.account, origin.response_id), origin)
+        _forget_oldest(self.origins, self._turns_kept_max)
 
-    async def origin(self, account: str, response_id: str) -> str | None:
+    async def origin(self, account: str, response_id: str) -> Origin | None:
         """Where a response was made (ports.Records)."""
         await trio.lowlevel.checkpoint()
         return self.origins.get((account, response_id))
+
+    async def learn_marks(self, account: str, route: str, marks: Sequence[str]) -> None:
+        """Where what has these marks was made (ports.Records)."""
+        await trio.lowlevel.checkpoint()
+        for mark in marks:
+            self.marks.setdefault((account, mark), route)
+        _forget_oldest(self.marks, self._turns_kept_max)
+
+    async def origins_of_marks(self, account: str, marks: Sequence[str]) -> Mapping[str, str]:
+        """Where they were made (ports.Records)."""
+        await trio.lowlevel.checkpoint()
+        return {mark: self.marks[account, mark] for mark in marks if (account, mark) in self.marks}
 
     def open_attempts(self) -> list[AttemptRecord]:
         """Attempts that have not ended."""
@@ -94,3 +108,8 @@ class MemoryRecords:
         while len(self.turns) > self._turns_kept_max and (oldest := next(ended, None)) is not None:
             del self.turns[oldest]
             ended = (turn_id for turn_id, record in self.turns.items() if record.is_over)
+
+
+def _forget_oldest(kept: OrderedDict[tuple[str, str], Any], most: int) -> None:
+    while len(kept) > most:
+        kept.popitem(last=False)

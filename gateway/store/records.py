@@ -69,14 +69,22 @@ STATEMENTS: Final[dict[str, str]] = {
     "abandon_turn": f"""
         update turn set outcome = '{LEASE_ENDED}', ended_at = :now
         where turn_id = :turn_id and outcome is null""",
+    "learn_response": """
+        insert into origin (account, response_id, route, model, learned_at)
+        values (:account, :response_id, :route, :model, :now) on conflict (account, response_id) do nothing""",
+    "learn_mark": """
+        insert into origin_mark (account, mark, route, learned_at)
+        values (:account, :mark, :route, :now) on conflict (account, mark) do nothing""",
+    # as schema 0001 had it: a spool that was left behind may hold it
     "learn_origin": """
         insert into origin (account, response_id, route, learned_at)
         values (:account, :response_id, :route, :now) on conflict (account, response_id) do nothing""",
 }
 
 ORIGIN: Final = """
-select route from origin where account = :account and response_id = :response_id and learned_at > :since
+select route, model from origin where account = :account and response_id = :response_id and learned_at > :since
 """
+MARK: Final = "select route from origin_mark where account = :account and mark = :mark and learned_at > :since"
 ABANDONED: Final = """
 select reservation.turn_id from reservation
 where reservation.lease_ends_at <= :now and reservation.turn_id in

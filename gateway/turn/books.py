@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
@@ -14,7 +14,7 @@ import trio
 from gateway import limits
 from gateway.core.accounts import SpendLimit
 from gateway.core.eligibility import STORED
-from gateway.core.events import Event, response_id
+from gateway.core.events import Event
 from gateway.core.failures import Refusal
 from gateway.core.messages import AttemptReport, Door, Finish
 from gateway.core.money import (
@@ -34,13 +34,13 @@ from gateway.ports import (
     Model,
     NoMeter,
     Order,
-    Origin,
     Records,
     Route,
     TurnClosing,
     TurnMeasures,
     TurnOpening,
 )
+from gateway.turn.origins import Origins, Step, Trace, Traces
 
 logger = structlog.get_logger("gateway.turn")
 
@@ -62,8 +62,6 @@ NO_MONEY: Final = {
 }
 """Why nothing was set aside: the refusal's code and message (B6)."""
 
-Step = Callable[[], Awaitable[object]]
-
 
 @dataclass(frozen=True, slots=True)
 class BookKeeping:
@@ -71,6 +69,7 @@ class BookKeeping:
 
     ledger: Ledger
     records: Records
+    origins: Origins
     policy: ChargePolicy
     parts: PartTokens
     meter: Meter = field(default_factory=NoMeter)
@@ -91,7 +90,8 @@ class Books:
         self._keeping = keeping
         self._opening = opening
         self._spend_limits = spend_limits
-        self._is_to_be_found = is_stored
+        self._is_stored = is_stored
+        self._traces = Traces(is_stored=is_stored)
         self._input_tokens = input_tokens
         self._opened_at = trio.current_time()
         self._routes: list[Route] = []
@@ -167,19 +167,18 @@ class Books:
         if is_away is not None:
             raise is_away
 
-    def new_response(self, events: Sequence[Event]) -> str | None:
-        """The id by which the client is about to know its response, once, and only if it can return to it: one that is
-        stored nowhere has no origin."""
-        if not self._is_to_be_found:
-            return None
-        named = next((found for event in events if (found := response_id(event.body)) is not None), None)
-        self._is_to_be_found = named is None
-        return named
+    def new_origins(self, events: Sequence[Event]) -> Mapping[str, Step]:
+        """O1, O3: what the client is about to know of its response's origin, and the steps that make it last."""
+        told = self._traces.new(events)
+        return {} if told is None else self._learned(told)
 
-    async def learn_origin(self, named: str) -> None:
-        """O1: whoever serves the client's next request finds the route of this response."""
-        origin = Origin(self._opening.account, named, self._routes[-1].name)
-        await self._carry_out({"learn_origin": partial(self._keeping.records.learn_origin, origin)})
+    def _learned(self, told: Trace) -> Mapping[str, Step]:
+        opening, route = self._opening, self._routes[-1].name
+        return self._keeping.origins.learn(told, opening.account, route, opening.model, is_stored=self._is_stored)
+
+    async def learn(self, steps: Mapping[str, Step]) -> None:
+        """Whoever serves the client's next request finds the route of this response."""
+        await self._carry_out(steps)
 
     # --- closing ------------------------------------------------------------------------------------------------
 

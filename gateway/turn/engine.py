@@ -9,6 +9,7 @@ import structlog
 from gateway import limits
 from gateway.core.failures import Refusal
 from gateway.core.messages import DrainStarted
+from gateway.core.origin import bond_of
 from gateway.core.rules import TurnRules
 from gateway.ports import Downstream, Model, Order, Route
 from gateway.turn.books import BookKeeping, Books, open_books
@@ -67,7 +68,7 @@ class Engine:
         open."""
         try:
             model = self._selection.model(order.request.model)
-            first = self._selection.first(model, order.request)
+            model, first = await self._choose(model, order)
             books = await open_books(self._keeping, order, model, client.door)
         except Refusal:
             raise
@@ -75,3 +76,16 @@ class Engine:
             logger.exception("internal_error", turn_id=order.turn_id)
             raise Refusal("internal_error", "the gateway failed; the failure is logged") from None
         return model, first, books
+
+    async def _choose(self, model: Model, order: Order) -> tuple[Model, Route]:
+        """The first route, and the model with those that may follow it: whatever binds a request binds it to one (O2,
+        O3). Raises Refusal."""
+        bond = bond_of(order.request)
+        if bond is None:
+            return model, self._selection.first(model, order.request)
+        origin = await self._keeping.origins.of_bond(order.account, bond)
+        if origin is None:
+            first = self._selection.by_affinity(model, order.request, order.account, bond.affinity)
+        else:
+            first = self._selection.only(model, order.request, origin)
+        return replace(model, routes=(first,)), first

@@ -273,10 +273,10 @@ class RunningTurn:
                 self._learn_origin(command)
 
     def _learn_origin(self, frames: Frames) -> None:
-        """O1: beside the client's bytes, as all books."""
-        named = self._books.new_response(frames.events) if isinstance(frames, Deliver) else None
-        if named is not None:
-            self._nursery.start_soon(self._books.learn_origin, named)
+        """O1, O3: beside the client's bytes, as all books."""
+        steps = self._books.new_origins(frames.events) if isinstance(frames, Deliver) else {}
+        if steps:
+            self._nursery.start_soon(self._books.learn, steps)
 
     def _commands(self, arrived: Input, at: float) -> Sequence[Command]:
         """The machine's commands, its question about the house answered in between."""

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 
 from gateway.core.failures import Refusal
 from gateway.core.messages import Circumstances
 from gateway.core.request import TurnRequest
-from gateway.core.routing import next_route
+from gateway.core.routing import by_affinity, next_route
 from gateway.ports import House, Model, Route
 
 
@@ -31,14 +32,33 @@ class Selection:
     def first(self, model: Model, request: TurnRequest) -> Route:
         """The route of a turn's first attempt. Raises Refusal `server_draining`, `payload_too_large` or
         `no_route_available`."""
+        self._require_candidates(model, request)
+        return _chosen(self.next(model, (), request), model)
+
+    def only(self, model: Model, request: TurnRequest, origin: str) -> Route:
+        """O2: the route that made what the request goes on from; no other will do. Raises Refusal as `first` does."""
+        own = replace(model, routes=tuple(route for route in model.routes if route.name == origin))
+        if not own.routes:
+            text = f"the route that has what the request goes on from does not serve the model {model.name!r}"
+            raise Refusal("no_route_available", text)
+        self._require_candidates(own, request)
+        route = self.next(own, (), request)
+        if route is None:
+            raise Refusal("no_route_available", "the route that has what the request goes on from is cooling down")
+        return route
+
+    def by_affinity(self, model: Model, request: TurnRequest, account: str, affinity: str) -> Route:
+        """O3: the route of a bound request whose origin nobody knows. Raises Refusal as `first` does."""
+        self._require_candidates(model, request)
+        by_name = {route.name: route for route in model.routes}
+        ranked = tuple(by_name[name] for name in by_affinity(tuple(by_name), account, affinity))
+        return _chosen(self.next(replace(model, routes=ranked), (), request), model)
+
+    def _require_candidates(self, model: Model, request: TurnRequest) -> None:
         if self._house.is_draining():
             raise Refusal("server_draining", "the gateway is shutting down")
         if not _candidates(model, request):
             raise Refusal("payload_too_large", f"no route for the model {model.name!r} carries a request of that size")
-        route = self.next(model, (), request)
-        if route is None:
-            raise Refusal("no_route_available", f"every route for the model {model.name!r} is cooling down")
-        return route
 
     def next(self, model: Model, tried: Collection[str], request: TurnRequest) -> Route | None:
         """Another route that may serve, or None."""
@@ -61,6 +81,12 @@ class Selection:
             is_throttled=self._house.is_throttled(),
             another_route_is_left=self.next(model, tried, request) is not None,
         )
+
+
+def _chosen(route: Route | None, model: Model) -> Route:
+    if route is None:
+        raise Refusal("no_route_available", f"every route for the model {model.name!r} is cooling down")
+    return route
 
 
 def _candidates(model: Model, request: TurnRequest) -> dict[str, Route]:

@@ -118,7 +118,7 @@ class DurableContract(RecordsContract):
             await records.learn_origin(Origin("main", "resp_1", "a"))
 
             self.clock.now += ORIGIN_DAYS * DAY_SECONDS - 1
-            assert await records.origin("main", "resp_1") == "a"
+            assert await records.origin("main", "resp_1") == Origin("main", "resp_1", "a")
             self.clock.now += 1
             assert await records.origin("main", "resp_1") is None
 
@@ -126,15 +126,15 @@ class DurableContract(RecordsContract):
         """O1: learned by one, known to all at once, to those that start later, and to no other account."""
         async with self.opened() as first, self.process() as second:
             await first.learn_origin(Origin("main", "resp_1", "a"))
-            assert await second.origin("main", "resp_1") == "a"
+            assert await second.origin("main", "resp_1") == Origin("main", "resp_1", "a")
             assert await second.origin("other", "resp_1") is None
 
             await second.learn_origin(Origin("main", "resp_1", "b"))
-            assert await first.origin("main", "resp_1") == "a"
+            assert await first.origin("main", "resp_1") == Origin("main", "resp_1", "a")
 
         async with AsyncExitStack() as after_a_restart:
             third = await after_a_restart.enter_async_context(self.process())
-            assert await third.origin("main", "resp_1") == "a"
+            assert await third.origin("main", "resp_1") == Origin("main", "resp_1", "a")
             assert await third.origin("other", "resp_1") is None
 
 
