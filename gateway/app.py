@@ -30,9 +30,11 @@ from gateway.core.money import Basis, ChargePolicy, PartTokens
 from gateway.core.rules import TurnRules
 from gateway.downstream.aside import Aside, RunAside, in_a_thread
 from gateway.downstream.auth import Keys
+from gateway.downstream.by_id import ByIDDoor
 from gateway.downstream.connections import HTTPConnection, WebSocketConnection
 from gateway.downstream.health import HealthDoor
 from gateway.downstream.http import HTTPDoor, HTTPSettings, refuse
+from gateway.downstream.models import ModelsDoor
 from gateway.downstream.websocket import WebSocketDoor, WebSocketSettings
 from gateway.metrics import PrometheusMeter
 from gateway.ports import Meter, Model, Route
@@ -46,6 +48,7 @@ from gateway.server.sockets import Sockets
 from gateway.stores import Stores, open_stores
 from gateway.turn.books import BookKeeping
 from gateway.turn.engine import Engine
+from gateway.turn.homes import KnownHomes, Way
 from gateway.turn.house import StandingHouse
 from gateway.turn.origins import Origins
 from gateway.turn.places import BoundedPlaces
@@ -78,6 +81,8 @@ class Parts:
     """What may be put in the place of the real thing: networks by route, stores, ids, the house's facts, threads."""
 
     transports: Mapping[str, Network] = field(default_factory=dict)
+    by_id_transports: Mapping[str, httpx2.AsyncBaseTransport] = field(default_factory=dict)
+    """Of routes whose turns go over WebSocket."""
     stores: Stores | None = None
     house: StandingHouse | None = None
     new_request_id: Callable[[], str] = new_request_id
@@ -104,15 +109,12 @@ class Gateway:
         self.stores = parts.stores or open_stores(config)
         self.origins = Origins(self.stores.records)
         self._upstreams = {name: _upstream(config, name, parts.transports.get(name)) for name in config.routes}
+        self._by_id = _by_id(config, self._upstreams, parts.by_id_transports)
         self.engine = Engine(
             Selection(_models(config, self._upstreams), self.house),
             BookKeeping(
-                self.stores.ledger,
-                self.stores.records,
-                self.origins,
-                _charge_policy(config),
-                _part_tokens(config),
-                self.meter,
+                *(self.stores.ledger, self.stores.records, self.origins),
+                *(_charge_policy(config), _part_tokens(config), self.meter),
             ),
             parts.rules or _rules(config),
             config.server.write_timeout,
@@ -142,7 +144,7 @@ class Gateway:
             finally:
                 with trio.CancelScope(shield=True):  # each of the two has its own bound
                     await self.stores.aclose()
-                    for upstream in self._upstreams.values():
+                    for upstream in {*self._upstreams.values(), *self._by_id.values()}:
                         await upstream.aclose()
                 nursery.cancel_scope.cancel()
 
@@ -168,6 +170,9 @@ class Gateway:
         shared = parts.new_request_id, self.places, self.meter, Aside(parts.run_aside or in_a_thread())
         http = HTTPDoor(self.engine, keys, _http_settings(config), *shared)
         websocket = WebSocketDoor(self.engine, keys, _websocket_settings(config), self.house, *shared)
+        homes = KnownHomes(self.origins, self.house, _ways(config, self._by_id))
+        ByIDDoor(homes, keys, parts.new_request_id, self.places, self.meter).open(app)
+        ModelsDoor(lambda: config.models, keys, parts.new_request_id, self.places, self.meter).open(app)
         http.open(app)
         websocket.open(app)
         places, watch = self.places, self.meter.watch
@@ -226,7 +231,33 @@ def _upstream(config: Config, name: str, network: Network | None) -> RouteUpstre
         if isinstance(network, httpx2.AsyncBaseTransport):
             raise TypeError(f"the network of {name!r} speaks HTTP, its route WebSocket")
         return WebSocketUpstream(_websocket_route(config, route), network, name)
-    settings = SSESettings(
+    if network is not None and not isinstance(network, httpx2.AsyncBaseTransport):
+        raise TypeError(f"the network of {name!r} speaks WebSocket, its route HTTP")
+    return SSEUpstream(_http_route(config, route), network)
+
+
+def _by_id(
+    config: Config, upstreams: Mapping[str, RouteUpstream], networks: Mapping[str, httpx2.AsyncBaseTransport]
+) -> dict[str, SSEUpstream]:
+    """H2: by-id calls go over HTTP, also to a route whose turns do not."""
+    return {
+        name: upstream
+        if isinstance(upstream, SSEUpstream)
+        else SSEUpstream(_http_route(config, config.routes[name]), networks.get(name))
+        for name, upstream in upstreams.items()
+    }
+
+
+def _ways(config: Config, by_id: Mapping[str, SSEUpstream]) -> dict[str, Way]:
+    models = config.models.values()
+    return {
+        name: Way(by_id[name], _terms(route), route.upstream_model, tuple(m.name for m in models if name in m.routes))
+        for name, route in config.routes.items()
+    }
+
+
+def _http_route(config: Config, route: RouteConfig) -> SSESettings:
+    return SSESettings(
         base_url=route.base_url,
         credential=route.credential,
         headers=route.headers,
@@ -234,9 +265,6 @@ def _upstream(config: Config, name: str, network: Network | None) -> RouteUpstre
         event_bytes_max=config.limits.event_bytes_max,
         retryable_codes=route.retryable_codes,
     )
-    if network is not None and not isinstance(network, httpx2.AsyncBaseTransport):
-        raise TypeError(f"the network of {name!r} speaks WebSocket, its route HTTP")
-    return SSEUpstream(settings, network)
 
 
 def _websocket_route(config: Config, route: RouteConfig) -> WebSocketRoute:
@@ -258,7 +286,7 @@ def _models(config: Config, upstreams: Mapping[str, RouteUpstream]) -> dict[str,
         name: Route(
             name=name,
             upstream=upstreams[name],
-            terms=AttemptStarted(route.first_event_seconds, route.idle_seconds, route.retryable_codes),
+            terms=_terms(route),
             price=route.price,
             upstream_model=route.upstream_model,
             request_bytes_max=route.request_bytes_max,
@@ -269,6 +297,10 @@ def _models(config: Config, upstreams: Mapping[str, RouteUpstream]) -> dict[str,
         name: Model(name, tuple(routes[route] for route in model.routes), model.max_output_tokens)
         for name, model in config.models.items()
     }
+
+
+def _terms(route: RouteConfig) -> AttemptStarted:
+    return AttemptStarted(route.first_event_seconds, route.idle_seconds, route.retryable_codes)
 
 
 def _rules(config: Config) -> TurnRules:

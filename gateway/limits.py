@@ -125,6 +125,8 @@ CLOSE_BOOKS_SECONDS_MAX: Final = 5.0
 WRITE_BATCH_SECONDS_MAX: Final = 6.0
 """A write to the store that has not returned by then hangs, and the store counts as away. Above the 5 s that SQLite and
 PostgreSQL wait for another's lock, or for a connection: where the store itself can say what is wrong, it is heard."""
+BY_ID_SECONDS_MAX: Final = 60.0
+"""H2: a by-id call that is no stream reads or changes one row upstream; what has not come by then will not come."""
 UPSTREAM_CLOSE_SECONDS_MAX: Final = 1.0
 """H7: a close handshake with an upstream; after it the socket is dropped."""
 UPSTREAM_DRAIN_SECONDS_MAX: Final = 0.1

@@ -15,7 +15,7 @@ from typing import Final, Protocol
 import trio
 
 from gateway.core.accounts import SpendLimit
-from gateway.core.failures import Failure
+from gateway.core.failures import Failure, UpstreamAnswer
 from gateway.core.keys import Key
 from gateway.core.messages import AttemptReport, AttemptStarted, Deliver, DeliverFailure, Door, Headers, Input
 from gateway.core.money import Flag, Price, Resolution, Result
@@ -119,12 +119,15 @@ class NoBounds:
 @dataclass(frozen=True, slots=True)
 class UpstreamCall:
     """What an attempt sends: the body for this route, the client's forwardable headers, and whose call it is.
-    `continues` names the response that the request goes on from, as the client wrote it (W10)."""
+    `continues` names the response that the request goes on from, as the client wrote it (W10). A by-id call (H2) has
+    another method, and a path of its own below the route's base URL."""
 
     turn_id: str
     body: bytes = field(repr=False)
     headers: Headers = field(default=(), repr=False)
     continues: object = None
+    method: str = "POST"
+    path: str = "/responses"
 
 
 class Upstream(Protocol):
@@ -141,6 +144,18 @@ class Upstream(Protocol):
 
     async def attempt(self, call: UpstreamCall, inputs: trio.MemorySendChannel[Stamped]) -> None:
         """Run one attempt to its end."""
+        ...
+
+
+class ByID(Protocol):
+    """One route's way to the responses it has made (H2): over HTTP, whatever its turns go over."""
+
+    async def fetch(self, call: UpstreamCall) -> UpstreamAnswer | Failure:
+        """The whole of a successful answer; else what an attempt would have made of it."""
+        ...
+
+    async def attempt(self, call: UpstreamCall, inputs: trio.MemorySendChannel[Stamped]) -> None:
+        """A response's events, streamed once more; as an attempt (Upstream)."""
         ...
 
 

@@ -214,6 +214,10 @@ class HTTPClient:
         headers = (JSON_CONTENT, ("x-request-id", self._request_id), *_refusal_headers(refusal).items())
         await self._write_whole(refusal.public.status, headers, refusal_body(refusal, self._request_id))
 
+    async def write_answer(self, status: int, headers: Headers, body: bytes) -> None:
+        """H2: a whole answer that is no failure."""
+        await self._write_whole(status, (*headers, ("x-request-id", self._request_id)), body)
+
     async def _write_events(self, frames: Deliver) -> None:
         await self._start(frames.head)
         await self._wire.write(b"".join([event.block for event in frames.events]))

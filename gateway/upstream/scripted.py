@@ -27,6 +27,7 @@ import trio
 from gateway.core.messages import Headers
 
 EVENT_STREAM: Final[Headers] = (("content-type", "text/event-stream; charset=utf-8"),)
+TURN_PATH: Final = "/v1/responses"
 JSON_BODY: Final[Headers] = (("content-type", "application/json"),)
 
 
@@ -80,6 +81,9 @@ class Call:
     headers: Headers
     body: bytes = field(repr=False)
     closed_at: float | None = None
+    method: str = "POST"
+    path: str = TURN_PATH
+    """With its query."""
 
     @property
     def fields(self) -> dict[str, Any]:
@@ -109,9 +113,9 @@ class Script:
         self._played += 1
         return self._replies[index]
 
-    def note_call(self, headers: Headers, body: bytes) -> Call:
+    def note_call(self, headers: Headers, body: bytes, *, method: str = "POST", path: str = TURN_PATH) -> Call:
         """A call came in."""
-        call = Call(self.name, trio.current_time(), headers, body)
+        call = Call(self.name, trio.current_time(), headers, body, method=method, path=path)
         self.calls.append(call)
         return call
 
@@ -131,7 +135,8 @@ class ScriptedTransport(httpx2.AsyncBaseTransport):
         await self._connect(request, reply)
         body = await request.aread()
         headers = tuple((name.decode("latin-1"), value.decode("latin-1")) for name, value in request.headers.raw)
-        call = self._script.note_call(headers, body)
+        path = request.url.raw_path.decode("ascii")
+        call = self._script.note_call(headers, body, method=request.method, path=path)
         try:
             await trio.sleep(reply.head_seconds)
         except trio.Cancelled:

@@ -12,11 +12,12 @@ to another), no deadline around a read: the clocks are the turn's. What the libr
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from http.cookiejar import CookieJar, DefaultCookiePolicy
-from typing import Final
+from typing import Final, TypeVar
 
 import httpx2
 import structlog
@@ -24,7 +25,7 @@ import trio
 
 from gateway import limits
 from gateway.core.events import Event, EventClass
-from gateway.core.failures import RETRYABLE_CODES, Failure
+from gateway.core.failures import RETRYABLE_CODES, Failure, UpstreamAnswer
 from gateway.core.messages import AttemptEnded, Batch, Head, Headers, Opened
 from gateway.core.request import TurnRequest
 from gateway.core.sse import BlockTooLarge, SSEParser
@@ -43,8 +44,10 @@ from gateway.upstream.encodings import Decoder, EncodingError, decoder_for
 
 logger = structlog.get_logger("gateway.upstream")
 
+T = TypeVar("T")
+JSON: Final = "application/json"
 ASKED_FOR: Final = {
-    "content-type": "application/json",
+    "content-type": JSON,
     "accept": "text/event-stream",
     "accept-encoding": "identity",
 }
@@ -68,7 +71,7 @@ class SSEUpstream:
 
     def __init__(self, settings: SSESettings, transport: httpx2.AsyncBaseTransport | None = None) -> None:
         self._settings = settings
-        self._url = settings.base_url.rstrip("/") + "/responses"
+        self._url = settings.base_url.rstrip("/")
         self._client = httpx2.AsyncClient(
             transport=transport,
             cookies=CookieJar(policy=DefaultCookiePolicy(allowed_domains=[])),
@@ -100,7 +103,18 @@ class SSEUpstream:
 
     async def _converse(self, call: UpstreamCall, inputs: Inputs) -> Failure | None:
         """The call, to its end: None after a terminal event, else why it ended without one."""
-        request = self._client.build_request("POST", self._url, content=call.body, headers=self._headers(call))
+        return await self._ask(call, ASKED_FOR, partial(self._answer, call=call, inputs=inputs))
+
+    async def fetch(self, call: UpstreamCall) -> UpstreamAnswer | Failure:
+        """H2: the whole answer (ports.ByID)."""
+        return await self._ask(call, {**ASKED_FOR, "accept": JSON}, self._whole_answer)
+
+    async def _ask(
+        self, call: UpstreamCall, own: Mapping[str, str], answer: Callable[[httpx2.Response], Awaitable[T]]
+    ) -> T | Failure:
+        """One request, and what `answer` makes of its response."""
+        headers = headers_for(call.headers, own, self._settings.credential, self._settings.headers)
+        request = self._client.build_request(call.method, self._url + call.path, content=call.body, headers=headers)
         try:
             response = await self._client.send(request, stream=True)
         except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout) as error:
@@ -108,16 +122,24 @@ class SSEUpstream:
         except httpx2.TransportError as error:
             return read_error(why(error))
         try:
-            return await self._answer(response, call, inputs)
+            return await answer(response)
         except (httpx2.TransportError, EncodingError) as error:
             return read_error(why(error))
         finally:
             with trio.CancelScope(shield=True, deadline=trio.current_time() + limits.UPSTREAM_CLOSE_SECONDS_MAX):
                 await response.aclose()
 
-    def _headers(self, call: UpstreamCall) -> list[tuple[bytes, bytes]]:
-        """H4, P8."""
-        return headers_for(call.headers, ASKED_FOR, self._settings.credential, self._settings.headers)
+    async def _whole_answer(self, response: httpx2.Response) -> UpstreamAnswer | Failure:
+        decoder = decoder_for(response.headers.get("content-encoding", ""))
+        if response.is_error:
+            body = await _read_error_body(response, decoder)
+            return refused(response.status_code, _headers_of(response), body, self._settings.retryable_codes)
+        if not response.is_success or decoder is None:
+            return self._bad_response(f"status {response.status_code}, or an encoding that was not asked for")
+        body = await _read_body(response, decoder, self._settings.event_bytes_max)
+        if body is None:
+            return too_large(f"the answer is larger than {self._settings.event_bytes_max} bytes")
+        return UpstreamAnswer(response.status_code, _headers_of(response), body)
 
     async def _answer(self, response: httpx2.Response, call: UpstreamCall, inputs: Inputs) -> Failure | None:
         decoder = decoder_for(response.headers.get("content-encoding", ""))
@@ -239,14 +261,16 @@ async def _read_error_body(response: httpx2.Response, decoder: Decoder | None) -
         return None
 
 
-async def _read_body(response: httpx2.Response, decoder: Decoder) -> bytes | None:
-    """A body that is no stream, decoded; None if it is too large to be an error object."""
+async def _read_body(
+    response: httpx2.Response, decoder: Decoder, bytes_max: int = limits.ERROR_BODY_BYTES_MAX
+) -> bytes | None:
+    """A body that is no stream, decoded; None if it is too large, by default to be an error object."""
     body = bytearray()
     async with _chunks_of(response) as chunks:
         async for chunk in chunks:
             for piece in decoder.decode(chunk):
                 body += piece
-                if len(body) > limits.ERROR_BODY_BYTES_MAX:
+                if len(body) > bytes_max:
                     return None
     if body:
         decoder.end()
