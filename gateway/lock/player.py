@@ -20,12 +20,12 @@ from structlog.testing import capture_logs
 
 from gateway.core.messages import Headers
 from gateway.lock.driver import Client, connect
-from gateway.lock.scenario import DOORS, ClientAct, DoorName, Scenario, ScenarioError
+from gateway.lock.scenario import DOORS, ByIDCall, ClientAct, DoorName, Scenario, ScenarioError
 from gateway.lock.stores import seconds, words_of_records
 from gateway.lock.transcript import Columns, Entry, Transcript
 from gateway.lock.virtual import CPU_SECONDS_MAX, DEADLOCK_SECONDS, Endless, virtual_run
 from gateway.lock.world import Change, World, make_world
-from gateway.upstream.scripted import Call
+from gateway.upstream.scripted import TURN_PATH, Call
 
 BETWEEN_TURNS_SECONDS: Final = 1.0
 """From a turn's last word to the next request: so turns are told apart by their times."""
@@ -100,6 +100,15 @@ class Stage:
                 await trio.sleep(BETWEEN_TURNS_SECONDS if number else 0)
                 client = await nursery.start(self.post_request, body)
                 await client.wait_for(_has_last_words(1))
+        for call in self._scenario.call:
+            await trio.sleep(BETWEEN_TURNS_SECONDS)
+            await self._call(call)
+
+    async def _call(self, call: ByIDCall) -> None:
+        """One by-id call, to its end."""
+        path, app = f"/v1/{call.path}", self._world.gateway.app
+        async with connect(app, "http", path, method=call.method, query=call.query, headers=self._headers) as client:
+            self.clients.append(client)
 
     async def post_request(self, body: bytes, task_status: trio.TaskStatus[Client] = trio.TASK_STATUS_IGNORED) -> None:
         """One connection, to its end; reports its client."""
@@ -200,9 +209,11 @@ COMMON_HEADERS: Final = frozenset(
 def _call(call: Call) -> Entry:
     headers = {name.lower(): value for name, value in call.headers if name.lower() not in COMMON_HEADERS}
     closed_at = None if call.closed_at is None else seconds(call.closed_at)
+    asked = {} if (call.method, call.path) == ("POST", TURN_PATH) else {"method": call.method, "path": call.path}
     return {
         "at": seconds(call.at),
         "route": call.upstream,
+        **asked,
         "closed_at": closed_at,
         "headers": headers,
         "body": _text(call.body),

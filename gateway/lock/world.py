@@ -52,7 +52,7 @@ def make_world(scenario: Scenario, file: str, change: Change | None = None) -> W
     """The gateway that a scenario describes. Raises ScenarioError."""
     config = configured(scenario, file)
     config = config if change is None else change(config)
-    stores = Stores(config, scenario.fault)
+    stores = Stores(config, scenario.fault, scenario.origins)
     scripts = {route: Script(route, _replies(scenario, route, config)) for route in scenario.routes}
     house = StandingHouse()
     house.throttled = scenario.house.is_throttled

@@ -8,6 +8,7 @@ money.py      the cells of B3, prices, estimates, what a usage is
 reading.py    how bytes are read, which route is asked, what the house says of itself
 requests.py   which requests are stateless, what goes upstream
 doors.py      headers, splices, close codes, limits of the doors
+origins.py    what goes on from something, and responses by id
 
 Every one must break a scenario. Those that cannot yet are in `unreached.toml`, each with its reason.
 """
@@ -18,7 +19,7 @@ import tomllib
 from collections.abc import Mapping
 from importlib import resources
 
-from gateway.lock.mutants import decision, doors, events, failures, money, reading, requests, timing
+from gateway.lock.mutants import decision, doors, events, failures, money, origins, reading, requests, timing
 from gateway.lock.mutants.flips import Mutant
 
 __all__ = ["Mutant", "all_mutants", "unreached"]
@@ -26,7 +27,7 @@ __all__ = ["Mutant", "all_mutants", "unreached"]
 
 def all_mutants() -> dict[str, Mutant]:
     """Every mutant by its name. ValueError if two have one name."""
-    groups = (decision, events, failures, timing, money, requests, reading, doors)
+    groups = (decision, events, failures, timing, money, requests, reading, origins, doors)
     made = [mutant for group in groups for mutant in group.mutants()]
     by_name = {mutant.name: mutant for mutant in made}
     if len(by_name) != len(made):
