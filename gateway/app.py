@@ -18,26 +18,24 @@ from typing import Final
 import httpx2
 import structlog
 import trio
-from quart import Response
 from quart_trio import QuartTrio
-from werkzeug.exceptions import HTTPException, MethodNotAllowed, RequestEntityTooLarge
 
 from gateway.config import Config, ConfigError, Problem, RouteConfig, load
 from gateway.core.eligibility import StatePolicy
-from gateway.core.failures import Refusal
-from gateway.core.messages import AttemptStarted, Door
+from gateway.core.messages import AttemptStarted
 from gateway.core.money import Basis, ChargePolicy, PartTokens
 from gateway.core.rules import TurnRules
 from gateway.downstream.aside import Aside, RunAside, in_a_thread
+from gateway.downstream.astray import open_error_pages
 from gateway.downstream.auth import Keys
 from gateway.downstream.by_id import ByIDDoor
 from gateway.downstream.connections import HTTPConnection, WebSocketConnection
 from gateway.downstream.health import HealthDoor
-from gateway.downstream.http import HTTPDoor, HTTPSettings, refuse
+from gateway.downstream.http import HTTPDoor, HTTPSettings
 from gateway.downstream.models import ModelsDoor
 from gateway.downstream.websocket import WebSocketDoor, WebSocketSettings
 from gateway.metrics import PrometheusMeter
-from gateway.ports import Meter, Model, Route
+from gateway.ports import Model, Route
 from gateway.server import hardened
 from gateway.server.admin import AdminApp, probe_loop, serve_admin, worker_port
 from gateway.server.deferred import DeferredApp
@@ -46,6 +44,7 @@ from gateway.server.hardened.settings import Cut
 from gateway.server.logs import configure_logs
 from gateway.server.sockets import Sockets
 from gateway.stores import Stores, open_stores
+from gateway.turn.background import BackgroundTurns
 from gateway.turn.books import BookKeeping
 from gateway.turn.engine import Engine
 from gateway.turn.homes import KnownHomes, Way
@@ -119,6 +118,10 @@ class Gateway:
             parts.rules or _rules(config),
             config.server.write_timeout,
         )
+        ways, prices = _ways(config, self._by_id), {name: route.price for name, route in config.routes.items()}
+        self.homes = KnownHomes(self.origins, self.house, ways)
+        stores, policy = self.stores, _charge_policy(config)
+        self.background = BackgroundTurns(stores.ledger, stores.records, ways, prices, policy, stores.adopt)
         self.app = self._app(parts)
 
     def __repr__(self) -> str:
@@ -137,12 +140,14 @@ class Gateway:
         a gateway whose books nobody writes takes no turn."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self.stores.run)
+            nursery.start_soon(self.background.run)
             if self.config.server.metrics_port is not None:
                 nursery.start_soon(self._serve_admin, self.config.server.metrics_port)
             try:
                 yield
             finally:
                 with trio.CancelScope(shield=True):  # each of the two has its own bound
+                    self.background.stop()
                     await self.stores.aclose()
                     for upstream in {*self._upstreams.values(), *self._by_id.values()}:
                         await upstream.aclose()
@@ -161,7 +166,7 @@ class Gateway:
         app.config["RESPONSE_TIMEOUT"] = None
         self._open_doors(app, parts)
         HealthDoor(self.house).open(app)
-        _open_error_pages(app, parts.new_request_id, self.meter)
+        open_error_pages(app, parts.new_request_id, self.meter)
         return app
 
     def _open_doors(self, app: QuartTrio, parts: Parts) -> None:
@@ -170,8 +175,7 @@ class Gateway:
         shared = parts.new_request_id, self.places, self.meter, Aside(parts.run_aside or in_a_thread())
         http = HTTPDoor(self.engine, keys, _http_settings(config), *shared)
         websocket = WebSocketDoor(self.engine, keys, _websocket_settings(config), self.house, *shared)
-        homes = KnownHomes(self.origins, self.house, _ways(config, self._by_id))
-        ByIDDoor(homes, keys, parts.new_request_id, self.places, self.meter).open(app)
+        ByIDDoor(self.homes, self.background, keys, parts.new_request_id, self.places, self.meter).open(app)
         ModelsDoor(lambda: config.models, keys, parts.new_request_id, self.places, self.meter).open(app)
         http.open(app)
         websocket.open(app)
@@ -196,29 +200,6 @@ class Gateway:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(probe_loop, self.meter.loop_lagged)
             nursery.start_soon(serve_admin, admin, self.config.server.metrics_host, worker_port(port, self.worker))
-
-
-def _open_error_pages(app: QuartTrio, new_request_id: Callable[[], str], meter: Meter) -> None:
-    """Whatever goes wrong outside a turn is answered as JSON too."""
-
-    def refused(refusal: Refusal) -> Response:
-        meter.refused(Door.HTTP, refusal.code)
-        return refuse(refusal, new_request_id())
-
-    async def http_error(error: HTTPException) -> Response:  # noqa: ASYNC124 - a plain one would run in a thread
-        if isinstance(error, RequestEntityTooLarge):
-            return refused(Refusal("payload_too_large", "the body is larger than is accepted here"))
-        response = refused(Refusal("invalid_request", error.name))
-        response.status_code = error.code or 500
-        if isinstance(error, MethodNotAllowed) and error.valid_methods:
-            response.headers["allow"] = ", ".join(sorted(error.valid_methods))
-        return response
-
-    async def bug(_error: Exception) -> Response:  # noqa: ASYNC124 - as above
-        return refused(Refusal("internal_error", "the gateway failed; the failure is logged"))
-
-    app.register_error_handler(HTTPException, http_error)
-    app.register_error_handler(Exception, bug)
 
 
 # --- from the configuration -------------------------------------------------------------------------------------

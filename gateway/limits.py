@@ -90,6 +90,16 @@ LEASE_SECONDS: Final = 60.0
 """B7: how long a reservation outlives the process that made it; renewed every third of it."""
 ORIGIN_DAYS_MAX: Final = 31
 """O1: a day longer than upstreams keep a response."""
+BACKGROUND_POLL_SECONDS: Final = 30.0
+"""B9: how long nobody has asked about a background response when the gateway does."""
+BACKGROUND_LOOK_SECONDS: Final = 10.0
+"""B9: how often each process looks for background turns, and takes over their leases: well within a lease."""
+BACKGROUND_ANSWER_SECONDS_MAX: Final = 10.0
+"""B9: what a poll waits for its answer; a route that does not answer is asked again at the next look."""
+BACKGROUND_SECONDS_MAX: Final = 86_400.0
+"""B9: a day after it began a background turn is charged by its estimate."""
+BACKGROUND_TURNS_MAX: Final = 10_000
+"""B9: how many open background turns are looked after at once, the oldest first; reading them takes some 30 ms."""
 RECENT_ORIGINS_MAX: Final = 20_000
 """Origins that a process remembers beside the records, for an hour: some 400 bytes each, eight megabytes."""
 TURN_MARKS_MAX: Final = 512

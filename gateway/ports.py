@@ -15,7 +15,8 @@ from typing import Final, Protocol
 import trio
 
 from gateway.core.accounts import SpendLimit
-from gateway.core.failures import Failure, UpstreamAnswer
+from gateway.core.background import BackgroundTurn
+from gateway.core.failures import Failure
 from gateway.core.keys import Key
 from gateway.core.messages import AttemptReport, AttemptStarted, Deliver, DeliverFailure, Door, Headers, Input
 from gateway.core.money import Flag, Price, Resolution, Result
@@ -144,18 +145,6 @@ class Upstream(Protocol):
 
     async def attempt(self, call: UpstreamCall, inputs: trio.MemorySendChannel[Stamped]) -> None:
         """Run one attempt to its end."""
-        ...
-
-
-class ByID(Protocol):
-    """One route's way to the responses it has made (H2): over HTTP, whatever its turns go over."""
-
-    async def fetch(self, call: UpstreamCall) -> UpstreamAnswer | Failure:
-        """The whole of a successful answer; else what an attempt would have made of it."""
-        ...
-
-    async def attempt(self, call: UpstreamCall, inputs: trio.MemorySendChannel[Stamped]) -> None:
-        """A response's events, streamed once more; as an attempt (Upstream)."""
         ...
 
 
@@ -343,6 +332,19 @@ class Records(Protocol):
 
     async def origins_of_marks(self, account: str, marks: Sequence[str]) -> Mapping[str, str]:
         """O3: the routes of those marks that are known, as `origin` knows responses. Raises LedgerUnavailable."""
+        ...
+
+    async def keep_background(self, turn: BackgroundTurn) -> None:
+        """B9: it is to be looked after until it is closed; a second time may change what was delivered."""
+        ...
+
+    async def background_turns(self) -> Sequence[BackgroundTurn]:
+        """B9: those that are not closed, the oldest first; one is due 30 s after it was kept or postponed. Raises
+        LedgerUnavailable."""
+        ...
+
+    async def postpone_background(self, turn_id: str) -> None:
+        """B9: somebody asks about it now. Raises LedgerUnavailable."""
         ...
 
 

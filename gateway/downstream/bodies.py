@@ -56,6 +56,6 @@ def refuse_warm_up(body: RequestBody) -> None:
 
 
 def refuse_background(body: RequestBody) -> None:
-    """Background responses need an origin and a later settlement: raises Refusal `unsupported_parameter`."""
+    """W2: a WebSocket has no way back to a response that goes on: raises Refusal `unsupported_parameter`."""
     if body.get("background") not in (None, False):
         raise Refusal("unsupported_parameter", "'background' is not supported here", param="background")

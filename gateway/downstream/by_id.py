@@ -26,7 +26,7 @@ from quart_trio import QuartTrio
 
 from gateway import limits
 from gateway.core.alias import with_model
-from gateway.core.events import EventClass, event_sequence_number
+from gateway.core.events import EventClass, JsonObject, event_sequence_number, member, parse_object
 from gateway.core.failures import Failure, FailureKind, Refusal, UpstreamAnswer, gateway_failure
 from gateway.core.messages import AttemptEnded, Batch, Deliver, DeliverFailure, Door, Head, Headers, Input, Opened
 from gateway.core.request import MalformedBody, RequestBody
@@ -35,6 +35,7 @@ from gateway.downstream.connections import TurnResponse, Wire, held_by
 from gateway.downstream.headers import headers_down, headers_up
 from gateway.downstream.http import JSON_CONTENT, HTTPClient, refuse
 from gateway.ports import Meter, Places, Stamped, UpstreamCall
+from gateway.turn.background import BackgroundTurns
 from gateway.turn.homes import Home, KnownHomes
 
 logger = structlog.get_logger("gateway.by_id")
@@ -65,9 +66,16 @@ class ByIDDoor:
     """The by-id endpoints."""
 
     def __init__(
-        self, homes: KnownHomes, keys: Keys, new_request_id: Callable[[], str], places: Places, meter: Meter
+        self,
+        homes: KnownHomes,
+        background: BackgroundTurns,
+        keys: Keys,
+        new_request_id: Callable[[], str],
+        places: Places,
+        meter: Meter,
     ) -> None:
         self._homes = homes
+        self._background = background
         self._keys = keys
         self._new_request_id = new_request_id
         self._places = places
@@ -112,6 +120,7 @@ class ByIDDoor:
             forwarding = Forwarding(home, call, HTTPClient(wire, request_id, math.inf), wire)
             await (forwarding.stream() if streams else forwarding.fetch())
             forwarding.log()
+            await self._background.saw(home.account, forwarding.seen)
 
         return TurnResponse(run)
 
@@ -147,6 +156,8 @@ class Forwarding:
     wire: Wire
     outcome: str = "client_left"
     began_at: float = field(default_factory=trio.current_time)
+    seen: JsonObject | None = None
+    """The response as it stands, if the call showed it (B9)."""
     _head: Head | None = None
     _number: int | None = None
 
@@ -166,6 +177,7 @@ class Forwarding:
             await self._fail(answer)
             return
         self.outcome = str(answer.status)
+        self.seen = parse_object(answer.body) if b'"background"' in answer.body else None
         content: Headers = (("content-type", answer.header("content-type") or JSON_CONTENT[1]),)
         body = answer.body if self.home.alias is None else _respelled(answer.body, self.home.alias)
         await self.client.write_answer(answer.status, (*content, *headers_down(answer.headers)), body)
@@ -220,6 +232,7 @@ class Forwarding:
         events = batch.events if alias is None else [with_model(event, alias) for event in batch.events]
         await self.client.write(Deliver(events, self._head))
         self._number = event_sequence_number(events[-1])
+        self.seen = member(events[-1].body, "response")
         self.outcome = events[-1].type
         return events[-1].kind is EventClass.TERMINAL
 

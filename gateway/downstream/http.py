@@ -24,7 +24,7 @@ from gateway.core.request import RequestBody
 from gateway.downstream.addresses import client_address
 from gateway.downstream.aside import Aside
 from gateway.downstream.auth import Keys
-from gateway.downstream.bodies import read_body, refuse_background, refuse_warm_up, turn_request
+from gateway.downstream.bodies import read_body, refuse_warm_up, turn_request
 from gateway.downstream.connections import TurnResponse, Wire, held_by
 from gateway.downstream.errors import failure_body, refusal_body, sse_failure
 from gateway.downstream.headers import headers_down, retry_after
@@ -155,8 +155,10 @@ def _refuse_encoding(encoding: str | None) -> None:
 
 
 def _require_stream(body: RequestBody) -> None:
-    refuse_background(body)
     refuse_warm_up(body)
+    background: Any = body.get("background")
+    if background is not None and not isinstance(background, bool):
+        raise Refusal("invalid_request", "'background' must be true or false", param="background")
     stream: Any = body.get("stream")
     if stream is not None and not isinstance(stream, bool):
         raise Refusal("invalid_request", "'stream' must be true or false", param="stream")

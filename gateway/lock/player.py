@@ -72,6 +72,7 @@ async def _perform(scenario: Scenario, name: str, door: DoorName, change: Change
     stage = Stage(scenario, world, door)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(stage.act, nursery)
+        nursery.start_soon(world.gateway.background.run)
         await (stage.post_requests() if door == "http" else stage.send_requests())
         nursery.cancel_scope.cancel()
     return world, stage
@@ -101,7 +102,7 @@ class Stage:
                 client = await nursery.start(self.post_request, body)
                 await client.wait_for(_has_last_words(1))
         for call in self._scenario.call:
-            await trio.sleep(BETWEEN_TURNS_SECONDS)
+            await trio.sleep_until(trio.current_time() + BETWEEN_TURNS_SECONDS if call.at is None else call.at)
             await self._call(call)
 
     async def _call(self, call: ByIDCall) -> None:

@@ -158,6 +158,7 @@ class ByIDCall(Section):
     """A call about a response that exists (H2), or of the list of models: its path is below `/v1/`."""
 
     path: str = Field(pattern=r"^[!-~]+$")
+    at: At | None = Field(default=None, description="a second behind what was before if left out")
     method: Literal["GET", "DELETE", "POST"] = "GET"
     query: str = Field(default="", pattern=r"^[!-~]*$")
 

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final, TypeVar
 
 import trio
 
+from gateway import limits
+from gateway.core.background import BackgroundTurn
 from gateway.core.messages import AttemptReport
 from gateway.ports import AttemptClosing, LedgerUnavailable, Origin, TurnClosing, TurnOpening
-from gateway.store.database import Session, StoreAway
-from gateway.store.records import MARK, ORIGIN, RecordWrite, origin_key
+from gateway.store.database import Row, Session, StoreAway
+from gateway.store.records import BACKGROUND, MARK, ORIGIN, RecordWrite, origin_key
 from gateway.store.store import Store
 
 DAY_SECONDS: Final = 86_400
@@ -80,6 +83,37 @@ class DurableRecords:
             return {mark: rows[0][0] for mark, rows in found if rows}
 
         return await self._read(look_up)
+
+    # --- background (B9) ----------------------------------------------------------------------------------------
+
+    async def keep_background(self, turn: BackgroundTurn) -> None:
+        """It is to be looked after (ports.Records)."""
+        row = {
+            "turn_id": turn.turn_id,
+            "account": turn.account,
+            "response_id": turn.response_id,
+            "route": turn.route,
+            "reserved_nanodollars": turn.reserved_nanodollars,
+            "input_tokens": turn.input_tokens,
+            "text_bytes": turn.text_bytes,
+            "pause_seconds": limits.BACKGROUND_POLL_SECONDS,
+        }
+        await self._store.writer.insist(RecordWrite("keep_background", row))
+
+    async def background_turns(self) -> Sequence[BackgroundTurn]:
+        """Those that are not closed (ports.Records)."""
+
+        def look_up(session: Session) -> Sequence[BackgroundTurn]:
+            now = session.now()
+            rows = session.fetch(BACKGROUND, {"limit": limits.BACKGROUND_TURNS_MAX})
+            return [_background(row, now) for row in rows]
+
+        return await self._read(look_up)
+
+    async def postpone_background(self, turn_id: str) -> None:
+        """Somebody asks about it now (ports.Records)."""
+        params = {"turn_id": turn_id, "pause_seconds": limits.BACKGROUND_POLL_SECONDS}
+        await self._ask("postpone_background", params)
 
     def _since(self, session: Session) -> float:
         return session.now() - self._origin_seconds
@@ -151,3 +185,9 @@ def _closing_row(closing: TurnClosing) -> Mapping[str, Any]:
         "failure_kind": None if failure is None else failure.kind.value,
         "response_id": closing.response_id,
     }
+
+
+def _background(row: Row, now: float) -> BackgroundTurn:
+    *kept, began_at, due_at = row
+    turn = BackgroundTurn(*kept)
+    return replace(turn, age_seconds=now - began_at, is_due=now >= due_at)

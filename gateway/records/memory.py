@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import trio
 
+from gateway import limits
+from gateway.core.background import BackgroundTurn
 from gateway.ports import AttemptClosing, Origin, TurnClosing, TurnOpening
 
 TURNS_KEPT_MAX = 10_000
@@ -45,6 +47,7 @@ class MemoryRecords:
         self._turns_kept_max = turns_kept_max
         self.turns: OrderedDict[str, TurnRecord] = OrderedDict()
         self.origins: OrderedDict[tuple[str, str], Origin] = OrderedDict()
+        self.background: dict[str, tuple[BackgroundTurn, float, float]] = {}
         self.marks: OrderedDict[tuple[str, str], str] = OrderedDict()
 
     def __repr__(self) -> str:
@@ -98,6 +101,29 @@ class MemoryRecords:
         """Where they were made (ports.Records)."""
         await trio.lowlevel.checkpoint()
         return {mark: self.marks[account, mark] for mark in marks if (account, mark) in self.marks}
+
+    async def keep_background(self, turn: BackgroundTurn) -> None:
+        """It is to be looked after (ports.Records)."""
+        await trio.lowlevel.checkpoint()
+        now = trio.current_time()
+        _, began_at, due_at = self.background.get(turn.turn_id, (turn, now, now + limits.BACKGROUND_POLL_SECONDS))
+        self.background[turn.turn_id] = turn, began_at, due_at
+
+    async def background_turns(self) -> Sequence[BackgroundTurn]:
+        """Those that are not closed (ports.Records)."""
+        await trio.lowlevel.checkpoint()
+        now = trio.current_time()
+        over = [turn_id for turn_id in self.background if self.turns[turn_id].closing is not None]
+        for turn_id in over:
+            del self.background[turn_id]
+        kept = self.background.values()
+        return [replace(turn, age_seconds=now - began_at, is_due=now >= due_at) for turn, began_at, due_at in kept]
+
+    async def postpone_background(self, turn_id: str) -> None:
+        """Somebody asks about it now (ports.Records)."""
+        await trio.lowlevel.checkpoint()
+        turn, began_at, _ = self.background[turn_id]
+        self.background[turn_id] = turn, began_at, trio.current_time() + limits.BACKGROUND_POLL_SECONDS
 
     def open_attempts(self) -> list[AttemptRecord]:
         """Attempts that have not ended."""

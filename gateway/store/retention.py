@@ -108,7 +108,7 @@ PURGES: Final = (
         "records",
         "opened_at",
         f"outcome is not null and {NOTHING_OPEN.format('turn')}",
-        also=("attempt",),
+        also=("attempt", "background"),
     ),
     Purge("origins", "origin", ("account", "response_id"), "origins", "learned_at", "1 = 1"),
     Purge("marks", "origin_mark", ("account", "mark"), "origins", "learned_at", "1 = 1"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final
 
@@ -13,7 +13,8 @@ import trio
 
 from gateway import limits
 from gateway.core.accounts import SpendLimit
-from gateway.core.eligibility import STORED
+from gateway.core.background import BackgroundTurn, goes_on
+from gateway.core.eligibility import BACKGROUND, STORED
 from gateway.core.events import Event
 from gateway.core.failures import Refusal
 from gateway.core.messages import AttemptReport, Door, Finish
@@ -86,11 +87,13 @@ class Books:
         spend_limits: tuple[SpendLimit, ...] = (),
         *,
         is_stored: bool = False,
+        is_background: bool = False,
     ) -> None:
         self._keeping = keeping
         self._opening = opening
         self._spend_limits = spend_limits
         self._is_stored = is_stored
+        self._is_background = is_background
         self._traces = Traces(is_stored=is_stored)
         self._input_tokens = input_tokens
         self._opened_at = trio.current_time()
@@ -174,7 +177,17 @@ class Books:
 
     def _learned(self, told: Trace) -> Mapping[str, Step]:
         opening, route = self._opening, self._routes[-1].name
-        return self._keeping.origins.learn(told, opening.account, route, opening.model, is_stored=self._is_stored)
+        steps = self._keeping.origins.learn(told, opening.account, route, opening.model, is_stored=self._is_stored)
+        return steps if told.response_id is None else {**steps, **self._kept(told.response_id)}
+
+    def _kept(self, named: str, text_bytes: int = 0) -> Mapping[str, Step]:
+        """B9: whoever looks after background turns knows this one from the moment in which its client may leave it."""
+        if not self._is_background:
+            return {}
+        opening, route = self._opening, self._routes[-1].name
+        reserved, tokens = opening.reserved_nanodollars, self._input_tokens
+        turn = BackgroundTurn(self.turn_id, opening.account, named, route, reserved, tokens, text_bytes)
+        return {"keep_background": partial(self._keeping.records.keep_background, turn)}
 
     async def learn(self, steps: Mapping[str, Step]) -> None:
         """Whoever serves the client's next request finds the route of this response."""
@@ -199,10 +212,14 @@ class Books:
         self.are_closed = True
         resolution = self._resolution(finish)
         closing = self._turn_closing(finish, resolution)
+        going_on = goes_on(finish) if self._is_background else None
         steps: dict[str, Step] = {
             "resolve": partial(self._resolve, resolution),
             "close_turn": partial(self._keeping.records.close_turn, closing),
         }
+        if going_on is not None:
+            steps = dict(self._kept(going_on, finish.ended.delivered_text_bytes))
+            closing = replace(closing, nanodollars=None, flags=())
         report = self._last_report(finish)
         if report is not None:
             number, house_pays = self.take_attempt(), resolution.nanodollars is None
@@ -368,7 +385,8 @@ async def open_books(keeping: BookKeeping, order: Order, model: Model, door: Doo
         client_address=order.client_address,
         key=order.key,
     )
-    is_stored = STORED in request.stateful_reasons
-    books = Books(keeping, opening, input_tokens, order.spend_limits, is_stored=is_stored)
+    is_stored, is_background = (reason in request.stateful_reasons for reason in (STORED, BACKGROUND))
+    spend = order.spend_limits
+    books = Books(keeping, opening, input_tokens, spend, is_stored=is_stored, is_background=is_background)
     await books.open()
     return books

@@ -4,12 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Protocol
+
+import trio
 
 from gateway.core.events import ID_CHARACTERS_MAX
-from gateway.core.failures import Refusal
+from gateway.core.failures import Failure, Refusal, UpstreamAnswer
 from gateway.core.messages import AttemptStarted
-from gateway.ports import ByID, House
+from gateway.ports import House, Stamped, UpstreamCall
 from gateway.turn.origins import Origins
+
+
+class ByID(Protocol):
+    """One route's way to the responses it has made (H2): over HTTP, whatever its turns go over."""
+
+    async def fetch(self, call: UpstreamCall) -> UpstreamAnswer | Failure:
+        """The whole of a successful answer; else what an attempt would have made of it."""
+        ...
+
+    async def attempt(self, call: UpstreamCall, inputs: trio.MemorySendChannel[Stamped]) -> None:
+        """A response's events, streamed once more; as an attempt (Upstream)."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +42,7 @@ class Home:
     """Where a response was made: by which route, of which of the client's models, if that is known, the way there, and
     the name under which the client reads its model, if that is not the upstream's own (M3)."""
 
+    account: str
     route: str
     model: str | None
     way: Way
@@ -63,4 +79,4 @@ class KnownHomes:
             raise Refusal("no_route_available", "the route that made the response is not there any more")
         if self._house.is_cooling(origin.route):
             raise Refusal("no_route_available", "the route that made the response is cooling down")
-        return Home(origin.route, origin.model, way)
+        return Home(account, origin.route, origin.model, way)

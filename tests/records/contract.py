@@ -9,12 +9,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
 
 import pytest
 import trio
 
+from gateway.core.background import BackgroundTurn
 from gateway.core.failures import FailureKind, gateway_failure
 from gateway.core.marks import ITEM, SEALED, mark
 from gateway.core.messages import AttemptReport, Door
@@ -324,3 +325,22 @@ class RecordsContract(ABC):
             await records.learn_marks("other", "b", (one,))
             assert await records.origins_of_marks("main", [one]) == {one: "a"}
             assert await records.origins_of_marks("other", [one]) == {one: "b"}
+
+    # --- background turns (B9) ------------------------------------------------------------------------------------
+
+    async def test_a_background_turn_is_there_until_it_is_closed(self) -> None:
+        """B9: with what its end is charged by; kept again, with what was delivered since."""
+        kept = BackgroundTurn("turn", "main", "resp_1", "a", 9_000, 7)
+        async with self.opened() as records:
+            assert await records.background_turns() == []
+            await records.open_turn(opening("turn"))
+            await records.keep_background(kept)
+            await records.keep_background(replace(kept, text_bytes=5))
+
+            (found,) = await records.background_turns()
+            assert replace(found, age_seconds=0.0) == replace(kept, text_bytes=5)
+            await records.postpone_background("turn")
+            assert [turn.turn_id for turn in await records.background_turns()] == ["turn"]
+
+            await records.close_turn(turn_closing("turn"))
+            assert await records.background_turns() == []

@@ -172,16 +172,7 @@ async def test_never_sent_needs_the_budget(door: str) -> None:
     assert w.attempts == ["a upstream_connect_error (replay_throttled)"]
 
 
-# --- background: refused by both doors for now, and known to the engine -----------------------------------------
-
-
-@in_every_order
-async def test_background_is_refused_before_anything_is_reserved(door: str) -> None:
-    """W2, H3."""
-    w = world(A.answer(), B.answer())
-    client = await play(w, door, background=True)
-    assert seen(w, client) == Seen(["error unsupported_parameter"], [], [], [])
-    assert client.failure == (400, "unsupported_parameter")
+# --- background: refused by the WebSocket door, and known to the engine ------------------------------------------
 
 
 class Listener:

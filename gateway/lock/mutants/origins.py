@@ -1,17 +1,23 @@
-"""Where what goes on from something is sent, and responses by id (O, H2): what is learned, and who decides."""
+"""Where what goes on from something is sent (O), responses by id (H2), and in the background (B9)."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from gateway.core import marks, origin
+import trio
+
+from gateway import limits
+from gateway.core import background, marks, origin
+from gateway.core.background import goes_on
 from gateway.core.failures import Refusal
 from gateway.core.marks import conversation_id, marks_of_input
 from gateway.core.origin import Bond, bond_of
 from gateway.core.routing import by_affinity
 from gateway.downstream import by_id
 from gateway.lock.mutants.flips import Mutant, everywhere, swapped, without
+from gateway.turn import background as looking
+from gateway.turn.background import BackgroundTurns
 from gateway.turn.origins import Origins, Traces
 
 
@@ -20,6 +26,7 @@ def mutants() -> Iterator[Mutant]:
     yield from _learning()
     yield from _choosing()
     yield from _by_id()
+    yield from _background()
 
 
 def _learning() -> Iterator[Mutant]:
@@ -65,3 +72,16 @@ def _by_id() -> Iterator[Mutant]:
         yield Mutant(f"H2: query_names without {name}", ("H2",), flip, words=(name,))
     yield Mutant("H2: the route's own name is shown by id", ("H2", "M3"), swapped(by_id, "_respelled", lambda b, _: b))
     yield Mutant("H2: no response is streamed", ("H2",), swapped(by_id, "_asks_for_stream", lambda: False))
+
+
+def _background() -> Iterator[Mutant]:
+    async def unseen(*_: object) -> None:
+        await trio.lowlevel.checkpoint()
+
+    yield Mutant("B9: with its stream a turn ends", ("B9",), everywhere(goes_on, lambda _finish: None))
+    yield Mutant("B9: no call by id is looked at", ("B9",), swapped(BackgroundTurns, "saw", unseen))
+    yield Mutant("B9: polled every 20 s", ("B9",), swapped(limits, "BACKGROUND_POLL_SECONDS", 20.0))
+    yield Mutant("B9: what is gone is waited for", ("B9",), swapped(looking, "GONE_STATUSES", frozenset()))
+    for status in background.ENDINGS:
+        flip = swapped(background, "ENDINGS", {k: v for k, v in background.ENDINGS.items() if k != status})
+        yield Mutant(f"B9: {status} is no end", ("B9",), flip)
