@@ -55,13 +55,14 @@ class Traces:
 
     def new(self, events: Sequence[Event]) -> Trace | None:
         """What has not been told yet. Deltas, and what else is no item, are not looked into."""
+        telling = [event for event in events if event.body is not None or event.type == ITEM_DONE]
         named = None
         marks: list[str] = []
-        for event in events:
+        for event in telling:
             if event.body is not None:
                 named = named or self._new_response(event)
                 marks += self._marks_of_response(event)
-            elif event.type == ITEM_DONE:
+            else:
                 marks += self._marks_of_done(event)
         if not marks:
             return None if named is None else Trace(named, ())
