@@ -17,7 +17,7 @@ from support.processes import serving_gateway
 NAMED = "resp_1"
 QUEUED = event("response.queued", sequence_number=1, response=response_object(NAMED, "queued"))
 CREATED = event("response.created", sequence_number=0, response=response_object(NAMED, "queued"))
-COMPLETED = {"background": True, "output": [], "usage": usage_object(5, 1)}
+COMPLETED: dict[str, Any] = {"background": True, "output": [], "usage": usage_object(5, 1)}
 DONE = event("response.completed", sequence_number=2, response=response_object(NAMED, "completed", **COMPLETED))
 
 
@@ -62,6 +62,7 @@ def test_a_background_response_is_found_read_resumed_and_deleted_with_the_sdk(tm
             assert client.responses.cancel(named).status == "completed"
             client.responses.delete(named)
             assert [model.id for model in client.models.list()] == ["plain"]
-            with pytest.raises(openai.NotFoundError, match="response_not_found"):
+            with pytest.raises(openai.NotFoundError) as refused:
                 client.responses.retrieve("resp_of_nobody")
+            assert refused.value.code == "response_not_found"
     assert (named, len(first.calls), second.calls) == (NAMED, 6, [])
