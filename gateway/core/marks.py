@@ -37,7 +37,7 @@ def marks_of_item(item: object, *, is_stored: bool) -> Iterator[str]:
 def marks_of_input(items: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
     """What a request's items are known by, the newest first."""
     found = (each for item in reversed(items) for each in marks_of_item(item, is_stored=True))
-    return tuple(islice(dict.fromkeys(found), REQUEST_MARKS_MAX))
+    return tuple(dict.fromkeys(islice(found, REQUEST_MARKS_MAX)))
 
 
 def conversation_id(held: object) -> str | None:
