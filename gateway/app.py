@@ -15,29 +15,26 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-import httpx2
 import structlog
 import trio
-from quart import Response
 from quart_trio import QuartTrio
-from werkzeug.exceptions import HTTPException, MethodNotAllowed, RequestEntityTooLarge
 
 from gateway import limits
 from gateway.config import Config, ConfigError, Problem, load
 from gateway.core.eligibility import StatePolicy
-from gateway.core.failures import Refusal
-from gateway.core.messages import Door
 from gateway.core.money import Basis, ChargePolicy, PartTokens
 from gateway.core.rules import TurnRules
 from gateway.downstream.aside import Aside, RunAside, in_a_thread
+from gateway.downstream.astray import open_error_pages
 from gateway.downstream.auth import Keys
+from gateway.downstream.by_id import ByIDDoor
 from gateway.downstream.connections import HTTPConnection, WebSocketConnection
 from gateway.downstream.health import HealthDoor
-from gateway.downstream.http import HTTPDoor, HTTPSettings, refuse
+from gateway.downstream.http import HTTPDoor, HTTPSettings
+from gateway.downstream.models import ModelsDoor
 from gateway.downstream.websocket import WebSocketDoor, WebSocketSettings
 from gateway.metrics import PrometheusMeter
-from gateway.ports import Meter
-from gateway.routes import Network, Routes
+from gateway.routes import Network, OverHTTP, Routes
 from gateway.server import hardened
 from gateway.server.admin import AdminApp, probe_loop, serve_admin, worker_port
 from gateway.server.deferred import DeferredApp
@@ -47,9 +44,12 @@ from gateway.server.logs import configure_logs
 from gateway.server.reloading import Read, Reloading
 from gateway.server.sockets import Sockets
 from gateway.stores import Stores, open_stores
+from gateway.turn.background import BackgroundTurns
 from gateway.turn.books import BookKeeping
 from gateway.turn.engine import Engine
+from gateway.turn.homes import KnownHomes
 from gateway.turn.house import StandingHouse
+from gateway.turn.origins import Origins
 from gateway.turn.places import BoundedPlaces
 from gateway.turn.selection import Selection
 
@@ -71,8 +71,8 @@ class Parts:
     """What may be put in the place of the real thing: networks by route, stores, ids, the house's facts, threads."""
 
     transports: Mapping[str, Network] = field(default_factory=dict)
-    over_http: Mapping[str, httpx2.AsyncBaseTransport] = field(default_factory=dict)
-    """Of WebSocket routes: what goes to endpoints that a WebSocket does not have."""
+    over_http: Mapping[str, OverHTTP] = field(default_factory=dict)
+    """Of WebSocket routes: what goes to endpoints that a WebSocket does not have, and by id."""
     stores: Stores | None = None
     house: StandingHouse | None = None
     new_request_id: Callable[[], str] = new_request_id
@@ -100,17 +100,23 @@ class Gateway:
         self.inbound = InboundBytes(max(config.limits.inbound_bytes_max, config.limits.body_bytes_max))
         self.house = parts.house or StandingHouse(self.workers)
         self.stores = parts.stores or open_stores(config)
+        self.origins = Origins(self.stores.records)
         self.routes = Routes(config, parts.transports, parts.over_http, self.workers)
         self.reloading = Reloading(as_read, parts.read or (lambda: as_read), self.swap, self.meter.reloaded)
         self.meter.table_serves(config.table_hash[: limits.TABLE_DIGITS])
         self.engine = Engine(
             Selection(self.routes.tables, self.house),
             BookKeeping(
-                self.stores.ledger, self.stores.records, _charge_policy(config), _part_tokens(config), self.meter
+                *(self.stores.ledger, self.stores.records, self.origins),
+                *(_charge_policy(config), _part_tokens(config), self.meter),
             ),
             parts.rules or _rules(config),
             config.server.write_timeout,
         )
+        ways, prices = self.routes.ways, self.routes.prices
+        self.homes = KnownHomes(self.origins, self.house, ways)
+        stores, policy = self.stores, _charge_policy(config)
+        self.background = BackgroundTurns(stores.ledger, stores.records, ways, prices, policy, stores.adopt)
         self.app = self._app(parts)
 
     def __repr__(self) -> str:
@@ -124,6 +130,8 @@ class Gateway:
 
     def swap(self, config: Config) -> None:
         """Have turns begin on the models and routes of this configuration; those that run go on (C2)."""
+        for name in self.routes.changed_by(config):
+            self.house.forget(name)
         self.routes.swap(config)
         self.meter.table_serves(config.table_hash[: limits.TABLE_DIGITS])
 
@@ -135,12 +143,14 @@ class Gateway:
             nursery.start_soon(self.stores.run)
             nursery.start_soon(self.routes.close_left)
             nursery.start_soon(self.reloading.watch)
+            nursery.start_soon(self.background.run)
             if self.config.server.metrics_port is not None:
                 nursery.start_soon(self._serve_admin, self.config.server.metrics_port)
             try:
                 yield
             finally:
                 with trio.CancelScope(shield=True):  # each of the two has its own bound
+                    self.background.stop()
                     await self.stores.aclose()
                     await self.routes.aclose()
                 nursery.cancel_scope.cancel()
@@ -154,7 +164,7 @@ class Gateway:
         app.config["RESPONSE_TIMEOUT"] = None
         self._open_doors(app, parts)
         HealthDoor(self.house).open(app)
-        _open_error_pages(app, parts.new_request_id, self.meter)
+        open_error_pages(app, parts.new_request_id, self.meter)
         return app
 
     def _open_doors(self, app: QuartTrio, parts: Parts) -> None:
@@ -163,6 +173,8 @@ class Gateway:
         shared = parts.new_request_id, self.places, self.meter, Aside(parts.run_aside or in_a_thread())
         http = HTTPDoor(self.engine, keys, _http_settings(config), *shared)
         websocket = WebSocketDoor(self.engine, keys, _websocket_settings(config), self.house, *shared)
+        ByIDDoor(self.homes, self.background, keys, parts.new_request_id, self.places, self.meter).open(app)
+        ModelsDoor(lambda: self.routes.models, keys, parts.new_request_id, self.places, self.meter).open(app)
         http.open(app)
         websocket.open(app)
         places, watch = self.places, self.meter.watch
@@ -199,29 +211,6 @@ class Gateway:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(probe_loop, self.meter.loop_lagged)
             nursery.start_soon(serve_admin, admin, self.config.server.metrics_host, worker_port(port, self.worker))
-
-
-def _open_error_pages(app: QuartTrio, new_request_id: Callable[[], str], meter: Meter) -> None:
-    """Whatever goes wrong outside a turn is answered as JSON too."""
-
-    def refused(refusal: Refusal) -> Response:
-        meter.refused(Door.HTTP, refusal.code)
-        return refuse(refusal, new_request_id())
-
-    async def http_error(error: HTTPException) -> Response:  # noqa: ASYNC124 - a plain one would run in a thread
-        if isinstance(error, RequestEntityTooLarge):
-            return refused(Refusal("payload_too_large", "the body is larger than is accepted here"))
-        response = refused(Refusal("invalid_request", error.name))
-        response.status_code = error.code or 500
-        if isinstance(error, MethodNotAllowed) and error.valid_methods:
-            response.headers["allow"] = ", ".join(sorted(error.valid_methods))
-        return response
-
-    async def bug(_error: Exception) -> Response:  # noqa: ASYNC124 - as above
-        return refused(Refusal("internal_error", "the gateway failed; the failure is logged"))
-
-    app.register_error_handler(HTTPException, http_error)
-    app.register_error_handler(Exception, bug)
 
 
 # --- from the configuration -------------------------------------------------------------------------------------

@@ -114,6 +114,22 @@ LEASE_SECONDS: Final = 60.0
 """B7: how long a reservation outlives the process that made it; renewed every third of it."""
 ORIGIN_DAYS_MAX: Final = 31
 """O1: a day longer than upstreams keep a response."""
+BACKGROUND_POLL_SECONDS: Final = 30.0
+"""B9: how long nobody has asked about a background response when the gateway does."""
+BACKGROUND_LOOK_SECONDS: Final = 10.0
+"""B9: how often each process looks for background turns, and takes over their leases: well within a lease."""
+BACKGROUND_ANSWER_SECONDS_MAX: Final = 10.0
+"""B9: what a poll waits for its answer; a route that does not answer is asked again at the next look."""
+BACKGROUND_SECONDS_MAX: Final = 86_400.0
+"""B9: a day after it began a background turn is charged by its estimate."""
+BACKGROUND_TURNS_MAX: Final = 10_000
+"""B9: how many open background turns are looked after at once, the oldest first; reading them takes some 30 ms."""
+RECENT_ORIGINS_MAX: Final = 20_000
+"""Origins that a process remembers beside the records, for an hour: some 400 bytes each, eight megabytes."""
+TURN_MARKS_MAX: Final = 512
+"""O3: what is learned of one turn's items, two rows for each: an agent's turn has some ten of them."""
+TRACED_ITEM_BYTES_MAX: Final = MIB
+"""O3: an item above it is not parsed as it streams by (a megabyte takes some 5 ms); the terminal event names it."""
 RECORD_DAYS: Final = 90
 """How long turns and attempts are kept if nothing else is configured; entries are kept for ever."""
 
@@ -164,6 +180,8 @@ CLOSE_BOOKS_SECONDS_MAX: Final = 5.0
 WRITE_BATCH_SECONDS_MAX: Final = 6.0
 """A write to the store that has not returned by then hangs, and the store counts as away. Above the 5 s that SQLite and
 PostgreSQL wait for another's lock, or for a connection: where the store itself can say what is wrong, it is heard."""
+BY_ID_SECONDS_MAX: Final = 60.0
+"""H2: a by-id call that is no stream reads or changes one row upstream; what has not come by then will not come."""
 UPSTREAM_CLOSE_SECONDS_MAX: Final = 1.0
 """H7: a close handshake with an upstream; after it the socket is dropped."""
 UPSTREAM_DRAIN_SECONDS_MAX: Final = 0.1

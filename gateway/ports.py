@@ -15,6 +15,7 @@ from typing import Final, Protocol
 import trio
 
 from gateway.core.accounts import SpendLimit
+from gateway.core.background import BackgroundTurn
 from gateway.core.failures import Failure
 from gateway.core.keys import Key
 from gateway.core.messages import AttemptReport, AttemptStarted, Deliver, DeliverFailure, Door, Headers, Input
@@ -133,7 +134,7 @@ class NoBounds:
 class UpstreamCall:
     """What an attempt sends: the body for this route, the client's forwardable headers, and whose call it is.
     `continues` names the response that the request goes on from, as the client wrote it (W10). Without `streams` one
-    body is asked for (H1); `path` is the endpoint below the base URL."""
+    body is asked for (H1). `path` is the endpoint below the base URL; a by-id call (H2) has another `method`, too."""
 
     turn_id: str
     body: bytes = field(repr=False)
@@ -141,6 +142,7 @@ class UpstreamCall:
     continues: object = None
     streams: bool = True
     path: str = RESPONSES
+    method: str = "POST"
 
 
 class Upstream(Protocol):
@@ -296,11 +298,12 @@ class TurnClosing:
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where a response was made (O1)."""
+    """Where a response was made (O1), and under which of the client's names for its model (M3), if that is known."""
 
     account: str
     response_id: str
     route: str
+    model: str | None = None
 
 
 class Records(Protocol):
@@ -326,8 +329,30 @@ class Records(Protocol):
         """O1: a response's route, shared by all workers and nodes; the first one learned for an id stays."""
         ...
 
-    async def origin(self, account: str, response_id: str) -> str | None:
-        """O2: the route that created a response of this account, or None: unknown, another account's, or too old."""
+    async def origin(self, account: str, response_id: str) -> Origin | None:
+        """O2: where a response of this account was made, or None: unknown, another account's, or too old. Raises
+        LedgerUnavailable."""
+        ...
+
+    async def learn_marks(self, account: str, route: str, marks: Sequence[str]) -> None:
+        """O3: the route of what these marks (core.marks) are of; the first one learned for a mark stays."""
+        ...
+
+    async def origins_of_marks(self, account: str, marks: Sequence[str]) -> Mapping[str, str]:
+        """O3: the routes of those marks that are known, as `origin` knows responses. Raises LedgerUnavailable."""
+        ...
+
+    async def keep_background(self, turn: BackgroundTurn) -> None:
+        """B9: it is to be looked after until it is closed; a second time may change what was delivered."""
+        ...
+
+    async def background_turns(self) -> Sequence[BackgroundTurn]:
+        """B9: those that are not closed, the oldest first; one is due 30 s after it was kept or postponed. Raises
+        LedgerUnavailable."""
+        ...
+
+    async def postpone_background(self, turn_id: str) -> None:
+        """B9: somebody asks about it now. Raises LedgerUnavailable."""
         ...
 
 

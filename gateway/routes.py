@@ -16,7 +16,9 @@ import trio
 from gateway import limits
 from gateway.config import Config, ModelConfig, RouteConfig
 from gateway.core.messages import AttemptStarted
+from gateway.core.money import Price
 from gateway.ports import Model, Route
+from gateway.turn.homes import Way
 from gateway.turn.tables import Table, Tables
 from gateway.upstream.answers import Credential
 from gateway.upstream.calls import Caller
@@ -51,10 +53,17 @@ class Routes:
         self._is_plain = config.server.data_plane == "plain"
         self._event_bytes_max = config.limits.event_bytes_max
         self._adapters: dict[RouteConfig, Adapter] = {}
+        self._over_http_adapters: dict[RouteConfig, SSEUpstream] = {}
+        """H2: by-id calls go over HTTP, also to a route whose turns do not."""
         self._standing: dict[RouteConfig, Route] = {}
         self._is_draining = False
         self._was_left = trio.Event()
         self.tables = Tables(self._table(config), self._note_left)
+        self.models: Mapping[str, ModelConfig] = config.models
+        self.ways: dict[str, Way] = {}
+        """How by-id calls reach the current routes (H2); and their prices, for background turns (B9)."""
+        self.prices: dict[str, Price] = {}
+        self._tell(config)
 
     def __repr__(self) -> str:
         return f"<Routes, {len(self._standing)} stand, {self.tables}>"
@@ -63,6 +72,14 @@ class Routes:
     def idle_sockets(self) -> int:
         """Upstream WebSockets that wait for a turn."""
         return sum(adapter.idle_sockets for adapter in self._framed)
+
+    def changed_by(self, config: Config) -> list[str]:
+        """The names that will stand for other routes than now."""
+        now = self.tables.current.routes
+        return [route.name for route in now if config.routes.get(route.name) not in (None, self._config_of(route))]
+
+    def _config_of(self, route: Route) -> RouteConfig:
+        return next(config for config, standing in self._standing.items() if standing is route)
 
     def swap(self, config: Config) -> None:
         """Turns begin on the models and routes of this configuration from now on; those that run go on (C2)."""
@@ -74,6 +91,17 @@ class Routes:
         for route in self._adapters.keys() - set(config.routes.values()):
             _drain(self._adapters[route])
         self.tables.swap(table)
+        self._tell(config)
+
+    def _tell(self, config: Config) -> None:
+        """Those who look up routes by their names find the current ones."""
+        self.models = config.models
+        self.ways.clear()
+        self.prices.clear()
+        for name, route in config.routes.items():
+            served = tuple(model.name for model in config.models.values() if name in model.routes)
+            self.ways[name] = Way(self._over_http_adapters[route], _terms(route), route.upstream_model, served)
+            self.prices[name] = route.price
 
     def drain(self) -> None:
         """T7: nothing is kept for turns that will not come."""
@@ -89,6 +117,7 @@ class Routes:
             for config in self._left():
                 del self._standing[config]
                 adapter = self._adapters.pop(config)
+                del self._over_http_adapters[config]
                 with trio.move_on_after(limits.UPSTREAM_CLOSE_SECONDS_MAX):
                     await adapter.aclose()
                 logger.info("route_closed", route=config.name)
@@ -136,7 +165,9 @@ class Routes:
         return WebSocketUpstream(settings, cast("Connect | None", network), config.name, over_http)
 
     def _over_http_adapter(self, config: RouteConfig, network: OverHTTP | None) -> SSEUpstream:
-        return SSEUpstream(_sse_settings(config, self._event_bytes_max), self._caller(config, network))
+        adapter = SSEUpstream(_sse_settings(config, self._event_bytes_max), self._caller(config, network))
+        self._over_http_adapters[config] = adapter
+        return adapter
 
     def _caller(self, config: RouteConfig, network: OverHTTP | None) -> Caller:
         """How the route is called, by the data plane; a network that is given has chosen."""
@@ -150,13 +181,17 @@ def _drain(adapter: Adapter) -> None:
         adapter.drain()
 
 
+def _terms(config: RouteConfig) -> AttemptStarted:
+    return AttemptStarted(
+        config.first_event_seconds, config.idle_seconds, config.retryable_codes, config.response_seconds
+    )
+
+
 def _route(config: RouteConfig, adapter: Adapter, workers: int) -> Route:
     return Route(
         name=config.name,
         upstream=adapter,
-        terms=AttemptStarted(
-            config.first_event_seconds, config.idle_seconds, config.retryable_codes, config.response_seconds
-        ),
+        terms=_terms(config),
         price=config.price,
         upstream_model=config.upstream_model,
         request_bytes_max=config.request_bytes_max,

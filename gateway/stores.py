@@ -57,6 +57,11 @@ class Stores:
                 if self.retention is not None:
                     nursery.start_soon(self.retention.run)
 
+    def adopt(self, turn_id: str) -> None:
+        """B9: a turn's lease is kept from ending; a memory has no leases."""
+        if isinstance(self.ledger, DurableLedger):
+            self.ledger.adopt(turn_id)
+
     def watch(self, gauge: Watch, total: Watch) -> None:
         """Have what stands here measured, by name, text, and a function that is asked for the value. A memory is never
         away, and forgets with its process."""

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from gateway.core.marks import marks_of_input
 from gateway.core.money import InputMeasure
 
 ORIGIN_BOUND_KEYS: Final = frozenset(
@@ -66,6 +67,8 @@ class Contents:
     """S6: in the request's tools, in those that a tool search found, and in groups of either."""
     measure: InputMeasure
     """B4: what the request gives a model to read."""
+    marks: tuple[str, ...] = ()
+    """O3: what the items of a bound request are known by, the newest first."""
 
 
 def contents_of(fields: Mapping[str, Any]) -> Contents:
@@ -76,10 +79,13 @@ def contents_of(fields: Mapping[str, Any]) -> Contents:
     _walk([_named(fields, BOUND_ONLY), found.below_encoded], _BINDING | SCHEMA_KEYS, found.sought)
     items = _items(fields.get("input"))
     offered = [fields.get("tools"), *(item["tools"] for item in items if "tools" in item)]
+    is_bound = found.is_bound or _names_prompt(fields.get("prompt")) or any(map(_refers_to_item, items))
+    is_continued = fields.get("conversation") is not None
     return Contents(
-        is_origin_bound=found.is_bound or _names_prompt(fields.get("prompt")) or any(map(_refers_to_item, items)),
+        is_origin_bound=is_bound,
         has_side_effect_tool=_any_writes(offered),
         measure=InputMeasure(both.text_bytes + read.text_bytes, both.images + read.images, both.files + read.files),
+        marks=marks_of_input(items) if is_bound or is_continued else (),
     )
 
 

@@ -55,6 +55,10 @@ def classify(event_type: str) -> EventClass:
     return EventClass.OUTPUT if event_type.startswith("response.") else EventClass.NEUTRAL
 
 
+UNENDED: Final = ("queued", "in_progress")
+"""Statuses of a response that goes on."""
+
+
 class Event(NamedTuple):
     """One upstream event.
 

@@ -5,10 +5,12 @@
 - `priority` 1 is asked first, as an SRV record's: a higher number waits until every lower one is tried or closed.
 - Routes of one priority share the turns by their weights.
 - Nothing is random here: `draw` is a number of [0, 1), `draws` makes one that serves every share evenly.
+- A bound request whose origin is not known goes where all of its affinity go (O3, `by_affinity`).
 """
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
@@ -58,3 +60,14 @@ def _drawn(sharing: Sequence[Listed], draw: float) -> str | None:
 def draw_of(number: int) -> float:
     """The draw of the `number`-th choice."""
     return number * GOLDEN % 1
+
+
+def by_affinity(routes: Sequence[str], account: str, affinity: str) -> list[str]:
+    """O3: the routes in the order in which requests of this affinity prefer them (rendezvous hashing): when a route
+    comes or goes, only those move that it wins or loses. Weights do not count."""
+
+    def score(route: str) -> bytes:
+        parts = "\0".join((account, affinity, route))
+        return hashlib.sha256(parts.encode("utf-8", "surrogatepass")).digest()
+
+    return sorted(routes, key=score, reverse=True)

@@ -11,11 +11,12 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final
 
-from gateway.core.events import JSON_WHITESPACE, Event, EventClass, member, parse_object
+from gateway.core.events import JSON_WHITESPACE, UNENDED, Event, EventClass, member, parse_object
 from gateway.core.request import MalformedBody, RequestBody
 
-ENDINGS: Final = frozenset({"completed", "incomplete", "failed", "cancelled"})
-"""Statuses that have a terminal event of their own. What has none, as a compaction, is complete when it is there."""
+ENDINGS: Final = frozenset({"completed", "incomplete", "failed", "cancelled", *UNENDED})
+"""Statuses that a body's event has as its type. What has none, as a compaction, is complete when it is there. A
+response that goes on in the background (B9) ends its exchange all the same."""
 TEXT_KEYS: Final = frozenset({"text", "refusal", "arguments", "input", "code", "transcript"})
 """B4: where output items hold what a stream would have sent in deltas."""
 

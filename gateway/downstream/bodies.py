@@ -77,7 +77,14 @@ def refuse_warm_up(body: RequestBody) -> None:
         raise Refusal("unsupported_parameter", "'generate': false is not supported here", param="generate")
 
 
+def require_plain_background(body: RequestBody) -> None:
+    """B9: whether the response goes on must not be guessed: raises Refusal `invalid_request`."""
+    background: object = body.get("background")
+    if background is not None and not isinstance(background, bool):
+        raise Refusal("invalid_request", "'background' must be true or false", param="background")
+
+
 def refuse_background(body: RequestBody) -> None:
-    """Background responses need an origin and a later settlement: raises Refusal `unsupported_parameter`."""
+    """W2: a WebSocket has no way back to a response that goes on: raises Refusal `unsupported_parameter`."""
     if body.get("background") not in (None, False):
         raise Refusal("unsupported_parameter", "'background' is not supported here", param="background")

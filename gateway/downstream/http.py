@@ -28,8 +28,8 @@ from gateway.downstream.aside import Aside
 from gateway.downstream.auth import Keys
 from gateway.downstream.bodies import (
     asks_for_stream,
-    refuse_background,
     refuse_warm_up,
+    require_plain_background,
     turn_request,
 )
 from gateway.downstream.connections import TurnResponse, Wire, held_by, inbound_of
@@ -186,8 +186,8 @@ async def _until_left(client: HTTPClient, scope: trio.CancelScope) -> None:
 
 
 def _streams(body: RequestBody) -> bool:
-    refuse_background(body)
     refuse_warm_up(body)
+    require_plain_background(body)
     return asks_for_stream(body)
 
 
@@ -254,6 +254,10 @@ class HTTPClient:
         """The turn may not begin."""
         headers = (JSON_CONTENT, ("x-request-id", self._request_id), *_refusal_headers(refusal).items())
         await self._write_whole(refusal.public.status, headers, refusal_body(refusal, self._request_id))
+
+    async def write_answer(self, status: int, headers: Headers, body: bytes) -> None:
+        """H2: a whole answer that is no failure."""
+        await self._write_whole(status, (*headers, ("x-request-id", self._request_id)), body)
 
     async def _write_events(self, frames: Deliver) -> None:
         await self._start(frames.head)

@@ -51,6 +51,10 @@ class DurableLedger:
         self.live.discard(turn_id)
         return cast("Result", await self._writer.insist(Resolve(turn_id, resolution)))
 
+    def adopt(self, turn_id: str) -> None:
+        """B9: the lease of a turn that may have been another process's is kept from ending, as of one's own."""
+        self.live.add(turn_id)
+
     async def book_house(self, turn_id: str, attempt: int, nanodollars: int) -> Result:
         """The house pays (ports.Ledger)."""
         return cast("Result", await self._writer.insist(BookHouse(turn_id, attempt, nanodollars)))

@@ -19,6 +19,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import unquote
 
 import trio
 
@@ -311,6 +312,7 @@ async def connect(
     path: str = "/v1/responses",
     *,
     method: str = "POST",
+    query: str = "",
     headers: Headers = AUTHORIZED,
     body: bytes | None = b"",
     subprotocols: Sequence[str] = (),
@@ -324,9 +326,9 @@ async def connect(
         "http_version": "1.1",
         "method": method,
         "scheme": "http" if kind == "http" else "ws",
-        "path": path,
+        "path": unquote(path),
         "raw_path": path.encode(),
-        "query_string": b"",
+        "query_string": query.encode(),
         "root_path": "",
         "headers": [(b"host", b"gateway.test"), *((n.encode(), v.encode("latin-1")) for n, v in headers)],
         "client": ("client.test", 1),

@@ -23,12 +23,12 @@ from structlog.testing import capture_logs
 from gateway.core.messages import Headers
 from gateway.encodings import zstd
 from gateway.lock.driver import Client, connect
-from gateway.lock.scenario import DOORS, ClientAct, DoorName, Scenario, ScenarioError
+from gateway.lock.scenario import BETWEEN_TURNS_SECONDS, DOORS, ByIDCall, ClientAct, DoorName, Scenario, ScenarioError
 from gateway.lock.stores import seconds, words_of_records
 from gateway.lock.transcript import Columns, Entry, Transcript
 from gateway.lock.virtual import CPU_SECONDS_MAX, DEADLOCK_SECONDS, Endless, virtual_run
 from gateway.lock.world import Change, World, make_world
-from gateway.upstream.scripted import Call
+from gateway.upstream.scripted import TURN_PATH, Call
 
 
 class Crashed(Exception):
@@ -72,6 +72,7 @@ async def _perform(scenario: Scenario, name: str, door: DoorName, change: Change
     stage = Stage(scenario, world, door)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(stage.act, nursery)
+        nursery.start_soon(world.gateway.background.run)
         await (stage.post_requests() if door == "http" else stage.send_requests())
         nursery.cancel_scope.cancel()
     return world, stage
@@ -100,6 +101,15 @@ class Stage:
                 await trio.sleep(self._scenario.pause_before(number))
                 client = await nursery.start(self.post_request, body)
                 await client.wait_for(_has_last_words(1))
+        for call in self._scenario.call:
+            await trio.sleep_until(trio.current_time() + BETWEEN_TURNS_SECONDS if call.at is None else call.at)
+            await self._call(call)
+
+    async def _call(self, call: ByIDCall) -> None:
+        """One by-id call, to its end."""
+        path, app = f"/v1/{call.path}", self._world.gateway.app
+        async with connect(app, "http", path, method=call.method, query=call.query, headers=self._headers) as client:
+            self.clients.append(client)
 
     async def post_request(self, body: bytes, task_status: trio.TaskStatus[Client] = trio.TASK_STATUS_IGNORED) -> None:
         """One connection, to its end; reports its client."""
@@ -232,9 +242,11 @@ def _call(call: Call) -> Entry:
     if all(name.lower() != HANDSHAKE for name, _ in call.headers):
         headers |= dict.fromkeys(name for name in COMMON_HEADERS if name not in lowered)
     closed_at = None if call.closed_at is None else seconds(call.closed_at)
+    asked = {} if (call.method, call.path) == ("POST", TURN_PATH) else {"method": call.method, "path": call.path}
     return {
         "at": seconds(call.at),
         "route": call.upstream,
+        **asked,
         "closed_at": closed_at,
         "headers": headers,
         "body": _text(call.body),

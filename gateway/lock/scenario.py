@@ -10,6 +10,8 @@
     [[client]]                            what the client does beside, each at its time
     at = 2.0
     does = "leaves"
+    [origins]                             responses that were made before, and by which route
+    [[call]]                              a call about a response, over HTTP, behind the requests
     [house]  [[fault]]  [config]          how the house stands, what a store does wrong, what the operator configured
     [[swap]]                              another table of routes, from a time on (C2)
     [differs]                             columns in which the doors differ, and why
@@ -156,6 +158,15 @@ class ClientAct(Section):
         return self
 
 
+class ByIDCall(Section):
+    """A call about a response that exists (H2), or of the list of models: its path is below `/v1/`."""
+
+    path: str = Field(pattern=r"^[!-~]+$")
+    at: At | None = Field(default=None, description="a second behind what was before if left out")
+    method: Literal["GET", "DELETE", "POST"] = "GET"
+    query: str = Field(default="", pattern=r"^[!-~]*$")
+
+
 class House(Section):
     """How the house stands (R12-R14)."""
 
@@ -220,6 +231,12 @@ class Scenario(Section):
     begins_at: At = Field(default=0.0, description="on a WebSocket: when its first request is made")
     stays_seconds: At = Field(default=2.0, description="on a WebSocket: for how long the client stays after its turns")
     client: tuple[ClientAct, ...] = Field(default=(), strict=False)
+    origins: dict[str, Literal["a", "b", "c"]] = Field(
+        default={}, description="responses of the account that were made before, by id, with the routes that made them"
+    )
+    call: tuple[ByIDCall, ...] = Field(
+        default=(), strict=False, description="made one by one behind the requests, on HTTP connections of their own"
+    )
     upstream: tuple[UpstreamReply, ...] = Field(default=(), strict=False)
     house: House = House()
     fault: tuple[Fault, ...] = Field(default=(), strict=False)
@@ -232,6 +249,12 @@ class Scenario(Section):
         stalls = max((act.at for act in self.client if act.does == "stalls"), default=-1.0)
         if stalls >= 0 and not any(act.at > stalls and act.does in ("leaves", "reads") for act in self.client):
             raise refusal("has a client that stalls for ever", "let it read again or leave, at a time of its own")
+        return self
+
+    @model_validator(mode="after")
+    def _calls_are_of_http(self) -> Scenario:
+        if self.call and self.doors != ("http",):
+            raise refusal("makes calls that a WebSocket has no word for", 'write doors = ["http"]')
         return self
 
     def pause_before(self, number: int) -> float:
@@ -291,6 +314,7 @@ def parse_scenario(text: str, file: str) -> Scenario:
 SECTIONS: Final[Mapping[str, type[Section]]] = {
     "upstream": UpstreamReply,
     "client": ClientAct,
+    "call": ByIDCall,
     "house": House,
     "fault": Fault,
     "swap": Swap,

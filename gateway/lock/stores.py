@@ -22,7 +22,7 @@ from gateway.core.accounts import Entry
 from gateway.core.failures import Failure
 from gateway.ledger.memory import MemoryLedger
 from gateway.lock.scenario import Fault
-from gateway.ports import AttemptClosing, Ledger, LedgerUnavailable, Records
+from gateway.ports import AttemptClosing, Ledger, LedgerUnavailable, Origin, Records
 from gateway.records.memory import AttemptRecord, MemoryRecords, TurnRecord
 
 Call = Callable[..., Awaitable[Any]]
@@ -31,9 +31,12 @@ Call = Callable[..., Awaitable[Any]]
 class Stores:
     """A ledger and records in memory, with the faults of a scenario, and the time of each entry."""
 
-    def __init__(self, config: Config, faults: Sequence[Fault]) -> None:
+    def __init__(self, config: Config, faults: Sequence[Fault], origins: Mapping[str, str] | None = None) -> None:
         self._money = MemoryLedger({name: account.balance_nanodollars for name, account in config.accounts.items()})
         self._kept = MemoryRecords()
+        account = next(iter(config.accounts))
+        for name, route in (origins or {}).items():
+            self._kept.origins[account, name] = Origin(account, name, route)
         self._noted: list[tuple[float, Entry]] = []
         self._seen = 0
         self.ledger = cast(Ledger, _Faulty(self._money, _of(faults, "ledger"), self._note))

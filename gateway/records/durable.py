@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Final
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final, TypeVar
 
+import trio
+
+from gateway import limits
+from gateway.core.background import BackgroundTurn
 from gateway.core.messages import AttemptReport
 from gateway.ports import AttemptClosing, LedgerUnavailable, Origin, TurnClosing, TurnOpening
-from gateway.store.database import Session, StoreAway
-from gateway.store.records import ORIGIN, RecordWrite, origin_key
+from gateway.store.database import Row, Session, StoreAway
+from gateway.store.records import BACKGROUND, MARK, ORIGIN, RecordWrite, origin_key
 from gateway.store.store import Store
 
 DAY_SECONDS: Final = 86_400
+
+T = TypeVar("T")
 
 
 class DurableRecords:
@@ -42,17 +49,76 @@ class DurableRecords:
 
     async def learn_origin(self, origin: Origin) -> None:
         """A response's route (ports.Records)."""
-        params = {"account": origin.account, "response_id": origin_key(origin.response_id), "route": origin.route}
-        await self._store.writer.insist(RecordWrite("learn_origin", params))
+        key = origin_key(origin.response_id)
+        params = {"account": origin.account, "response_id": key, "route": origin.route, "model": origin.model}
+        await self._store.writer.insist(RecordWrite("learn_response", params))
 
-    async def origin(self, account: str, response_id: str) -> str | None:
+    async def origin(self, account: str, response_id: str) -> Origin | None:
         """Where a response was made (ports.Records)."""
 
-        def look_up(session: Session) -> str | None:
-            since = session.now() - self._origin_seconds
-            rows = session.fetch(ORIGIN, {"account": account, "response_id": origin_key(response_id), "since": since})
-            return rows[0][0] if rows else None
+        def look_up(session: Session) -> Origin | None:
+            asked = {"account": account, "response_id": origin_key(response_id), "since": self._since(session)}
+            rows = session.fetch(ORIGIN, asked)
+            return Origin(account, response_id, *rows[0]) if rows else None
 
+        return await self._read(look_up)
+
+    async def learn_marks(self, account: str, route: str, marks: Sequence[str]) -> None:
+        """Where what has these marks was made (ports.Records). The last is durable when all are: they are written in
+        the order in which they were given."""
+        writes = [RecordWrite("learn_mark", {"account": account, "mark": mark, "route": route}) for mark in marks]
+        for write in writes[:-1]:
+            self._store.writer.insist_later(write)
+        await trio.lowlevel.checkpoint()
+        for write in writes[-1:]:
+            await self._store.writer.insist(write)
+
+    async def origins_of_marks(self, account: str, marks: Sequence[str]) -> Mapping[str, str]:
+        """Where they were made (ports.Records)."""
+
+        def look_up(session: Session) -> Mapping[str, str]:
+            since = self._since(session)
+            asked = [{"account": account, "mark": mark, "since": since} for mark in marks]
+            found = zip(marks, session.fetch_each(MARK, asked), strict=True)
+            return {mark: rows[0][0] for mark, rows in found if rows}
+
+        return await self._read(look_up)
+
+    # --- background (B9) ----------------------------------------------------------------------------------------
+
+    async def keep_background(self, turn: BackgroundTurn) -> None:
+        """It is to be looked after (ports.Records)."""
+        row = {
+            "turn_id": turn.turn_id,
+            "account": turn.account,
+            "response_id": turn.response_id,
+            "route": turn.route,
+            "reserved_nanodollars": turn.reserved_nanodollars,
+            "input_tokens": turn.input_tokens,
+            "text_bytes": turn.text_bytes,
+            "pause_seconds": limits.BACKGROUND_POLL_SECONDS,
+        }
+        await self._store.writer.insist(RecordWrite("keep_background", row))
+
+    async def background_turns(self) -> Sequence[BackgroundTurn]:
+        """Those that are not closed (ports.Records)."""
+
+        def look_up(session: Session) -> Sequence[BackgroundTurn]:
+            now = session.now()
+            rows = session.fetch(BACKGROUND, {"limit": limits.BACKGROUND_TURNS_MAX})
+            return [_background(row, now) for row in rows]
+
+        return await self._read(look_up)
+
+    async def postpone_background(self, turn_id: str) -> None:
+        """Somebody asks about it now (ports.Records)."""
+        params = {"turn_id": turn_id, "pause_seconds": limits.BACKGROUND_POLL_SECONDS}
+        await self._ask("postpone_background", params)
+
+    def _since(self, session: Session) -> float:
+        return session.now() - self._origin_seconds
+
+    async def _read(self, look_up: Callable[[Session], T]) -> T:
         try:
             return await self._store.read(look_up)
         except StoreAway as error:
@@ -119,3 +185,9 @@ def _closing_row(closing: TurnClosing) -> Mapping[str, Any]:
         "failure_kind": None if failure is None else failure.kind.value,
         "response_id": closing.response_id,
     }
+
+
+def _background(row: Row, now: float) -> BackgroundTurn:
+    *kept, began_at, due_at = row
+    turn = BackgroundTurn(*kept)
+    return replace(turn, age_seconds=now - began_at, is_due=now >= due_at)

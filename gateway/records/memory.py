@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import trio
 
+from gateway import limits
+from gateway.core.background import BackgroundTurn
 from gateway.ports import AttemptClosing, Origin, TurnClosing, TurnOpening
 
 TURNS_KEPT_MAX = 10_000
@@ -42,7 +46,9 @@ class MemoryRecords:
     def __init__(self, turns_kept_max: int = TURNS_KEPT_MAX) -> None:
         self._turns_kept_max = turns_kept_max
         self.turns: OrderedDict[str, TurnRecord] = OrderedDict()
-        self.origins: OrderedDict[tuple[str, str], str] = OrderedDict()
+        self.origins: OrderedDict[tuple[str, str], Origin] = OrderedDict()
+        self.background: dict[str, tuple[BackgroundTurn, float, float]] = {}
+        self.marks: OrderedDict[tuple[str, str], str] = OrderedDict()
 
     def __repr__(self) -> str:
         return f"<MemoryRecords of {len(self.turns)} turns>"
@@ -76,14 +82,48 @@ class MemoryRecords:
     async def learn_origin(self, origin: Origin) -> None:
         """A response's route (ports.Records)."""
         await trio.lowlevel.checkpoint()
-        self.origins.setdefault((origin.account, origin.response_id), origin.route)
-        while len(self.origins) > self._turns_kept_max:
-            self.origins.popitem(last=False)
+        self.origins.setdefault((origin.account, origin.response_id), origin)
+        _forget_oldest(self.origins, self._turns_kept_max)
 
-    async def origin(self, account: str, response_id: str) -> str | None:
+    async def origin(self, account: str, response_id: str) -> Origin | None:
         """Where a response was made (ports.Records)."""
         await trio.lowlevel.checkpoint()
         return self.origins.get((account, response_id))
+
+    async def learn_marks(self, account: str, route: str, marks: Sequence[str]) -> None:
+        """Where what has these marks was made (ports.Records)."""
+        await trio.lowlevel.checkpoint()
+        for mark in marks:
+            self.marks.setdefault((account, mark), route)
+        _forget_oldest(self.marks, self._turns_kept_max)
+
+    async def origins_of_marks(self, account: str, marks: Sequence[str]) -> Mapping[str, str]:
+        """Where they were made (ports.Records)."""
+        await trio.lowlevel.checkpoint()
+        return {mark: self.marks[account, mark] for mark in marks if (account, mark) in self.marks}
+
+    async def keep_background(self, turn: BackgroundTurn) -> None:
+        """It is to be looked after (ports.Records)."""
+        await trio.lowlevel.checkpoint()
+        now = trio.current_time()
+        _, began_at, due_at = self.background.get(turn.turn_id, (turn, now, now + limits.BACKGROUND_POLL_SECONDS))
+        self.background[turn.turn_id] = turn, began_at, due_at
+
+    async def background_turns(self) -> Sequence[BackgroundTurn]:
+        """Those that are not closed (ports.Records)."""
+        await trio.lowlevel.checkpoint()
+        now = trio.current_time()
+        over = [turn_id for turn_id in self.background if self.turns[turn_id].closing is not None]
+        for turn_id in over:
+            del self.background[turn_id]
+        kept = self.background.values()
+        return [replace(turn, age_seconds=now - began_at, is_due=now >= due_at) for turn, began_at, due_at in kept]
+
+    async def postpone_background(self, turn_id: str) -> None:
+        """Somebody asks about it now (ports.Records)."""
+        await trio.lowlevel.checkpoint()
+        turn, began_at, _ = self.background[turn_id]
+        self.background[turn_id] = turn, began_at, trio.current_time() + limits.BACKGROUND_POLL_SECONDS
 
     def open_attempts(self) -> list[AttemptRecord]:
         """Attempts that have not ended."""
@@ -94,3 +134,8 @@ class MemoryRecords:
         while len(self.turns) > self._turns_kept_max and (oldest := next(ended, None)) is not None:
             del self.turns[oldest]
             ended = (turn_id for turn_id, record in self.turns.items() if record.is_over)
+
+
+def _forget_oldest(kept: OrderedDict[tuple[str, str], Any], most: int) -> None:
+    while len(kept) > most:
+        kept.popitem(last=False)

@@ -69,14 +69,37 @@ STATEMENTS: Final[dict[str, str]] = {
     "abandon_turn": f"""
         update turn set outcome = '{LEASE_ENDED}', ended_at = :now
         where turn_id = :turn_id and outcome is null""",
+    "learn_response": """
+        insert into origin (account, response_id, route, model, learned_at)
+        values (:account, :response_id, :route, :model, :now) on conflict (account, response_id) do nothing""",
+    "learn_mark": """
+        insert into origin_mark (account, mark, route, learned_at)
+        values (:account, :mark, :route, :now) on conflict (account, mark) do nothing""",
+    "keep_background": """
+        insert into background (turn_id, account, response_id, route, reserved_nanodollars, input_tokens, text_bytes,
+                                began_at, due_at)
+        values (:turn_id, :account, :response_id, :route, :reserved_nanodollars, :input_tokens, :text_bytes,
+                :now, :now + :pause_seconds)
+        on conflict (turn_id) do update set text_bytes = excluded.text_bytes""",
+    "postpone_background": "update background set due_at = :now + :pause_seconds where turn_id = :turn_id",
+    # as schema 0001 had it: a spool that was left behind may hold it
     "learn_origin": """
         insert into origin (account, response_id, route, learned_at)
         values (:account, :response_id, :route, :now) on conflict (account, response_id) do nothing""",
 }
 
 ORIGIN: Final = """
-select route from origin where account = :account and response_id = :response_id and learned_at > :since
+select route, model from origin where account = :account and response_id = :response_id and learned_at > :since
 """
+MARK: Final = "select route from origin_mark where account = :account and mark = :mark and learned_at > :since"
+BACKGROUND: Final = """
+select background.turn_id, background.account, background.response_id, background.route,
+    background.reserved_nanodollars, background.input_tokens, background.text_bytes,
+    background.began_at, background.due_at
+from turn cross join background
+where turn.outcome is null and background.turn_id = turn.turn_id order by background.began_at limit :limit
+"""
+"""B9: those that have not ended. SQLite joins in this order: turns that are open are few, and have an index."""
 ABANDONED: Final = """
 select reservation.turn_id from reservation
 where reservation.lease_ends_at <= :now and reservation.turn_id in

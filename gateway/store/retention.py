@@ -4,7 +4,7 @@
     reservations                `record_days` after they were made, once they are resolved and nothing that counts them
                                 or looks for them (a spend window, an open record) is left
     spend windows               once nothing can be spent in them any more
-    origins                     `origin_days` after they were learned
+    origins, marks of them      `origin_days` after they were learned
 
 Each chunk is a transaction of its own, with a pause after it: the writer never waits for long. Several gateways may do
 it at once: what one has locked the others pass over. What is taken away is not missed by the proof (proof.py).
@@ -108,9 +108,10 @@ PURGES: Final = (
         "records",
         "opened_at",
         f"outcome is not null and {NOTHING_OPEN.format('turn')}",
-        also=("attempt",),
+        also=("attempt", "background"),
     ),
     Purge("origins", "origin", ("account", "response_id"), "origins", "learned_at", "1 = 1"),
+    Purge("marks", "origin_mark", ("account", "mark"), "origins", "learned_at", "1 = 1"),
     Purge(
         "windows",
         "spend",

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final
 
@@ -13,8 +13,9 @@ import trio
 
 from gateway import limits
 from gateway.core.accounts import SpendLimit
-from gateway.core.eligibility import STORED
-from gateway.core.events import Event, response_id
+from gateway.core.background import BackgroundTurn, goes_on
+from gateway.core.eligibility import BACKGROUND, STORED
+from gateway.core.events import Event
 from gateway.core.failures import Refusal
 from gateway.core.messages import AttemptReport, Door, Finish
 from gateway.core.money import (
@@ -34,13 +35,14 @@ from gateway.ports import (
     Model,
     NoMeter,
     Order,
-    Origin,
     Records,
     Route,
     TurnClosing,
     TurnMeasures,
     TurnOpening,
 )
+from gateway.turn.mishaps import NO_MONEY
+from gateway.turn.origins import Origins, Step, Trace, Traces
 
 logger = structlog.get_logger("gateway.turn")
 
@@ -54,16 +56,6 @@ AWAY: Final = "ledger_unavailable"
 NOT_CALLED: Final = "not_called"
 """The outcome of an attempt whose upstream saw nothing of it."""
 
-NO_MONEY: Final = {
-    Result.INSUFFICIENT_BALANCE: ("insufficient_balance", "the account's balance does not cover the turn"),
-    Result.ACCOUNT_NOT_FOUND: ("insufficient_balance", "the key's account does not exist"),
-    Result.ACCOUNT_CLOSED: ("insufficient_balance", "the key's account is closed"),
-    Result.SPEND_LIMIT_REACHED: ("spend_limit_reached", "the turn could pass what the key may spend"),
-}
-"""Why nothing was set aside: the refusal's code and message (B6)."""
-
-Step = Callable[[], Awaitable[object]]
-
 
 @dataclass(frozen=True, slots=True)
 class BookKeeping:
@@ -71,6 +63,7 @@ class BookKeeping:
 
     ledger: Ledger
     records: Records
+    origins: Origins
     policy: ChargePolicy
     parts: PartTokens
     meter: Meter = field(default_factory=NoMeter)
@@ -89,13 +82,16 @@ class Books:
         is_stored: bool = False,
         is_whole: bool = False,
         table: str = "",
+        is_background: bool = False,
     ) -> None:
         self._keeping = keeping
         self._table = table
         self._opening = opening
         self._spend_limits = spend_limits
-        self._is_to_be_found = is_stored
         self._is_whole = is_whole
+        self._is_stored = is_stored
+        self._is_background = is_background
+        self._traces = Traces(is_stored=is_stored)
         self._input_tokens = input_tokens
         self._opened_at = trio.current_time()
         self._routes: list[Route] = []
@@ -171,19 +167,28 @@ class Books:
         if is_away is not None:
             raise is_away
 
-    def new_response(self, events: Sequence[Event]) -> str | None:
-        """The id by which the client is about to know its response, once, and only if it can return to it: one that is
-        stored nowhere has no origin."""
-        if not self._is_to_be_found:
-            return None
-        named = next((found for event in events if (found := response_id(event.body)) is not None), None)
-        self._is_to_be_found = named is None
-        return named
+    def new_origins(self, events: Sequence[Event]) -> Mapping[str, Step]:
+        """O1, O3: what the client is about to know of its response's origin, and the steps that make it last."""
+        told = self._traces.new(events)
+        return {} if told is None else self._learned(told)
 
-    async def learn_origin(self, named: str) -> None:
-        """O1: whoever serves the client's next request finds the route of this response."""
-        origin = Origin(self._opening.account, named, self._routes[-1].name)
-        await self._carry_out({"learn_origin": partial(self._keeping.records.learn_origin, origin)})
+    def _learned(self, told: Trace) -> Mapping[str, Step]:
+        opening, route = self._opening, self._routes[-1].name
+        steps = self._keeping.origins.learn(told, opening.account, route, opening.model, is_stored=self._is_stored)
+        return steps if told.response_id is None else {**steps, **self._kept(told.response_id)}
+
+    def _kept(self, named: str, text_bytes: int = 0) -> Mapping[str, Step]:
+        """B9: whoever looks after background turns knows this one from the moment in which its client may leave it."""
+        if not self._is_background:
+            return {}
+        opening, route = self._opening, self._routes[-1].name
+        reserved, tokens = opening.reserved_nanodollars, self._input_tokens
+        turn = BackgroundTurn(self.turn_id, opening.account, named, route, reserved, tokens, text_bytes)
+        return {"keep_background": partial(self._keeping.records.keep_background, turn)}
+
+    async def learn(self, steps: Mapping[str, Step]) -> None:
+        """Whoever serves the client's next request finds the route of this response."""
+        await self._carry_out(steps)
 
     # --- closing ------------------------------------------------------------------------------------------------
 
@@ -204,10 +209,14 @@ class Books:
         self.are_closed = True
         resolution = self._resolution(finish)
         closing = self._turn_closing(finish, resolution)
+        going_on = goes_on(finish) if self._is_background else None
         steps: dict[str, Step] = {
             "resolve": partial(self._resolve, resolution),
             "close_turn": partial(self._keeping.records.close_turn, closing),
         }
+        if going_on is not None:
+            steps = dict(self._kept(going_on, finish.ended.delivered_text_bytes))
+            closing = replace(closing, nanodollars=None, flags=())
         report = self._last_report(finish)
         if report is not None:
             number, house_pays = self.take_attempt(), resolution.nanodollars is None
@@ -375,15 +384,15 @@ async def open_books(keeping: BookKeeping, order: Order, model: Model, door: Doo
         client_address=order.client_address,
         key=order.key,
     )
-    is_stored = STORED in request.stateful_reasons
-    is_whole = not request.streams
+    is_stored, is_background = (reason in request.stateful_reasons for reason in (STORED, BACKGROUND))
     books = Books(
         keeping,
         opening,
         input_tokens,
         order.spend_limits,
         is_stored=is_stored,
-        is_whole=is_whole,
+        is_whole=not request.streams,
+        is_background=is_background,
         table=model.table,
     )
     await books.open()

@@ -11,12 +11,13 @@ import structlog
 from gateway import limits
 from gateway.core.failures import Refusal
 from gateway.core.messages import Deliver, DeliverFailure, DrainStarted
+from gateway.core.origin import bond_of
 from gateway.core.rules import TurnRules
 from gateway.ports import Downstream, Model, Order
 from gateway.turn.asking import ask
 from gateway.turn.books import BookKeeping, Books, open_books
 from gateway.turn.running import RunningTurn
-from gateway.turn.selection import Chosen, Selection
+from gateway.turn.selection import Chosen, Selection, narrowed
 
 logger = structlog.get_logger("gateway.turn")
 
@@ -90,7 +91,7 @@ class Engine:
         open."""
         try:
             model = self._selection.model(order.request.model)
-            first = self._selection.first(model, order.request)
+            model, first = await self._choose(model, order)
             with ExitStack() as refused:
                 refused.callback(first.place.leave)
                 books = await open_books(self._keeping, order, model, client.door)
@@ -104,3 +105,16 @@ class Engine:
     def _bug(self, order: Order) -> Refusal:
         logger.exception("internal_error", turn_id=order.turn_id)
         return Refusal("internal_error", "the gateway failed; the failure is logged")
+
+    async def _choose(self, model: Model, order: Order) -> tuple[Model, Chosen]:
+        """The first route, and the model with those that may follow it: whatever binds a request binds it to one (O2,
+        O3). Raises Refusal."""
+        bond = bond_of(order.request)
+        if bond is None:
+            return model, self._selection.first(model, order.request)
+        origin = await self._keeping.origins.of_bond(order.account, bond)
+        if origin is None:
+            first = self._selection.by_affinity(model, order.request, order.account, bond.affinity)
+        else:
+            first = self._selection.only(model, order.request, origin)
+        return narrowed(model, first.route), first

@@ -8,6 +8,7 @@ import trio
 
 from gateway.core.failures import Failure, FailureKind, gateway_failure
 from gateway.core.messages import Door
+from gateway.core.money import Result
 
 INTERNAL_FAILURE: Final = gateway_failure(
     FailureKind.INTERNAL, "internal_error", "the gateway failed; the failure is logged"
@@ -29,3 +30,12 @@ def is_bug(error: BaseException) -> bool:
     if isinstance(error, BaseExceptionGroup):
         return error.split(outside)[0] is None
     return not isinstance(error, outside)
+
+
+NO_MONEY: Final = {
+    Result.INSUFFICIENT_BALANCE: ("insufficient_balance", "the account's balance does not cover the turn"),
+    Result.ACCOUNT_NOT_FOUND: ("insufficient_balance", "the key's account does not exist"),
+    Result.ACCOUNT_CLOSED: ("insufficient_balance", "the key's account is closed"),
+    Result.SPEND_LIMIT_REACHED: ("spend_limit_reached", "the turn could pass what the key may spend"),
+}
+"""Why nothing was set aside: the refusal's code and message (B6)."""

@@ -27,7 +27,6 @@ import trio
 from gateway import limits
 from gateway.core.alias import with_model
 from gateway.core.eligibility import reasons_on
-from gateway.core.events import EventClass
 from gateway.core.messages import (
     AttemptEnded,
     Batch,
@@ -40,7 +39,6 @@ from gateway.core.messages import (
     Finish,
     GatewayFailed,
     Handed,
-    Headers,
     Input,
     Opened,
     Replay,
@@ -51,6 +49,7 @@ from gateway.core.rules import EXPIRED, Clock, Phase, TurnRules
 from gateway.core.turn import Turn
 from gateway.ports import Downstream, LedgerUnavailable, Model, Order, Route, Stamped, UpstreamCall
 from gateway.turn.books import Books
+from gateway.turn.inputs import let_the_instant_pass, no_inputs, passes_on, request_id_of
 from gateway.turn.mishaps import INTERNAL_FAILURE, STORE_AWAY, is_bug, selection_failure
 from gateway.turn.selection import Chosen, Selection
 
@@ -100,7 +99,7 @@ class RunningTurn:
         self._writing = trio.CancelScope()
         self._watching = trio.CancelScope()
         self._is_written = trio.Event()
-        self._inputs = _no_inputs()
+        self._inputs = no_inputs()
 
     def __repr__(self) -> str:
         return f"<RunningTurn {self._order.turn_id}, {self._turn}>"
@@ -142,7 +141,7 @@ class RunningTurn:
                 await self._receive()
             self._note_stall()
             if not self._is_passing_on:
-                await _let_the_instant_pass()
+                await let_the_instant_pass()
             for arrived, at in self._take_mail():
                 await self._step(arrived, at)
 
@@ -217,7 +216,7 @@ class RunningTurn:
     @property
     def _is_passing_on(self) -> bool:
         """Whether nothing that came can end the turn or commit it: output behind output needs no second look."""
-        return self._turn.is_committed and bool(self._mail) and all(_passes_on(arrived) for arrived, _ in self._mail)
+        return self._turn.is_committed and bool(self._mail) and all(passes_on(arrived) for arrived, _ in self._mail)
 
     async def _wait_for_input(self) -> None:
         with trio.CancelScope(deadline=self._wait_deadline) as self._waiting:
@@ -283,10 +282,10 @@ class RunningTurn:
             self._place.delivered()
 
     def _learn_origin(self, frames: Frames) -> None:
-        """O1: beside the client's bytes, as all books."""
-        named = self._books.new_response(frames.events) if isinstance(frames, Deliver) else None
-        if named is not None:
-            self._nursery.start_soon(self._books.learn_origin, named)
+        """O1, O3: beside the client's bytes, as all books."""
+        steps = self._books.new_origins(frames.events) if isinstance(frames, Deliver) else {}
+        if steps:
+            self._nursery.start_soon(self._books.learn, steps)
 
     def _commands(self, arrived: Input, at: float) -> Sequence[Command]:
         """The machine's commands, its question about the house answered in between."""
@@ -323,7 +322,7 @@ class RunningTurn:
         await self._books.open_attempt(route)
         self._tried.append(route.name)
         self._is_aliased = route.upstream_model not in (None, self._order.request.model)
-        await _let_the_instant_pass()
+        await let_the_instant_pass()
         departures = [at for arrived, at in self._mail if isinstance(arrived, ClientLeft)]
         for arrived, at in self._mail:
             if isinstance(arrived, DrainStarted):
@@ -349,9 +348,9 @@ class RunningTurn:
 
     def _note_request_id(self, arrived: Input) -> None:
         if isinstance(arrived, Opened):
-            self._upstream_request_id = _request_id(arrived.head.headers)
+            self._upstream_request_id = request_id_of(arrived.head.headers)
         elif isinstance(arrived, AttemptEnded) and arrived.failure.answer is not None:
-            self._upstream_request_id = _request_id(arrived.failure.answer.headers)
+            self._upstream_request_id = request_id_of(arrived.failure.answer.headers)
 
     async def _end_abruptly(self, error: BaseException) -> None:
         """A bug, or a cancellation from outside: close the books all the same, and tell the client what can be told. In
@@ -376,26 +375,3 @@ class RunningTurn:
                 await self._client.end()
         except Exception:
             logger.exception("client_not_told", turn_id=self._order.turn_id)
-
-
-def _passes_on(arrived: Input) -> bool:
-    if isinstance(arrived, Batch):
-        return all(event.kind is EventClass.OUTPUT for event in arrived.events)
-    return isinstance(arrived, Handed)
-
-
-async def _let_the_instant_pass() -> None:
-    """Let all that happens at this instant come in before something irrevocable is done (limits.INSTANT_PASSES)."""
-    for _ in range(limits.INSTANT_PASSES):
-        await trio.lowlevel.checkpoint()
-
-
-def _no_inputs() -> trio.MemoryReceiveChannel[Stamped]:
-    """The channel before the first attempt: nothing will come of it."""
-    sending, receiving = trio.open_memory_channel[Stamped](0)
-    sending.close()
-    return receiving
-
-
-def _request_id(headers: Headers) -> str | None:
-    return next((value for name, value in headers if name == "x-request-id"), None)

@@ -10,14 +10,14 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from gateway import limits
 from gateway.core.failures import Failure, Refusal
 from gateway.core.messages import Circumstances
 from gateway.core.request import TurnRequest
-from gateway.core.routing import next_route
+from gateway.core.routing import by_affinity, in_order, next_route
 from gateway.ports import Model, Route
 from gateway.turn.tables import Table, Tables
 
@@ -123,6 +123,19 @@ class Selection:
             raise self._none_available(model, candidates.values())
         return self._taken(route)
 
+    def only(self, model: Model, request: TurnRequest, origin: str) -> Chosen:
+        """O2: the route that made what the request goes on from; no other will do. Raises Refusal as `first` does."""
+        route = next((route for route in model.routes if route.name == origin), None)
+        if route is None:
+            text = f"the route that has what the request goes on from does not serve the model {model.name!r}"
+            raise Refusal("no_route_available", text)
+        return self.first(narrowed(model, route), request)
+
+    def by_affinity(self, model: Model, request: TurnRequest, account: str, affinity: str) -> Chosen:
+        """O3: the route of a bound request whose origin nobody knows. Raises Refusal as `first` does."""
+        ranked = by_affinity(tuple(route.name for route in model.routes), account, affinity)
+        return self.first(replace(model, listed=in_order(ranked)), request)
+
     def replacement(self, model: Model, tried: Collection[str], request: TurnRequest) -> Chosen:
         """The route of a replay, which is taken from the budget (C4). Raises LookupError where the one that was left is
         gone."""
@@ -186,3 +199,8 @@ class Selection:
         if self._house.is_cooling(route.name):
             return "cooling down", self._house.cools_for_seconds(route.name)
         return "full", 0.0
+
+
+def narrowed(model: Model, route: Route) -> Model:
+    """The model with one of its routes and no other."""
+    return replace(model, routes=(route,), listed=in_order([route.name]))

@@ -31,6 +31,7 @@ from gateway.core.sse import SSEParser
 from gateway.core.whole import bare_response
 
 EVENT_STREAM: Final[Headers] = (("content-type", "text/event-stream; charset=utf-8"),)
+TURN_PATH: Final = "/v1/responses"
 JSON_BODY: Final[Headers] = (("content-type", "application/json"),)
 
 
@@ -85,7 +86,9 @@ class Call:
     headers: Headers
     body: bytes = field(repr=False)
     closed_at: float | None = None
-    path: str = ""
+    method: str = "POST"
+    path: str = TURN_PATH
+    """With its query."""
 
     @property
     def fields(self) -> dict[str, Any]:
@@ -115,9 +118,9 @@ class Script:
         self._played += 1
         return self._replies[index]
 
-    def note_call(self, headers: Headers, body: bytes, path: str = "") -> Call:
+    def note_call(self, headers: Headers, body: bytes, *, method: str = "POST", path: str = TURN_PATH) -> Call:
         """A call came in."""
-        call = Call(self.name, trio.current_time(), headers, body, path=path)
+        call = Call(self.name, trio.current_time(), headers, body, method=method, path=path)
         self.calls.append(call)
         return call
 
@@ -163,7 +166,8 @@ class ScriptedTransport(httpx2.AsyncBaseTransport):
         await self._connect(request, reply)
         body = await request.aread()
         headers = tuple((name.decode("latin-1"), value.decode("latin-1")) for name, value in request.headers.raw)
-        call = self._script.note_call(headers, body, request.url.path)
+        path = request.url.raw_path.decode("ascii")
+        call = self._script.note_call(headers, body, method=request.method, path=path)
         reply = as_asked(reply, call)
         try:
             await trio.sleep(reply.head_seconds)
@@ -250,8 +254,8 @@ async def _serve_request(script: Script, stream: trio.SocketStream, connection: 
     request = await _receive_request(stream, connection)
     if request is None:
         return False
-    headers, body, path = request
-    call = script.note_call(headers, body, path)
+    headers, body, method, path = request
+    call = script.note_call(headers, body, method=method, path=path)
     reply = as_asked(script.next_reply(), call)
     is_whole = False
     async with trio.open_nursery() as nursery:
@@ -263,8 +267,10 @@ async def _serve_request(script: Script, stream: trio.SocketStream, connection: 
     return is_whole and connection.our_state is h11.DONE and connection.their_state is h11.DONE
 
 
-async def _receive_request(stream: trio.SocketStream, connection: h11.Connection) -> tuple[Headers, bytes, str] | None:
-    """Headers, body and path; None if the connection ended before."""
+async def _receive_request(
+    stream: trio.SocketStream, connection: h11.Connection
+) -> tuple[Headers, bytes, str, str] | None:
+    """Headers, body, method and path; None if the connection ended before."""
     head: h11.Request | None = None
     body = bytearray()
     while True:  # noqa: ASYNC913 - without data it waits, with data it advances
@@ -277,7 +283,7 @@ async def _receive_request(stream: trio.SocketStream, connection: h11.Connection
             body += event.data
         elif isinstance(event, h11.EndOfMessage) and head is not None:
             headers = tuple((name.decode("latin-1"), value.decode("latin-1")) for name, value in head.headers)
-            return headers, bytes(body), head.target.decode("latin-1")
+            return headers, bytes(body), head.method.decode("ascii"), head.target.decode("latin-1")
         else:
             return None
 

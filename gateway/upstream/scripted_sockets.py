@@ -55,15 +55,15 @@ class ScriptedSocket:
         await trio.lowlevel.checkpoint()
         self._request.receive_data(data)
         headers: Headers = ()
-        path, body = "", b""
+        method, path, body = "", "", b""
         while (event := self._request.next_event()) not in (h11.NEED_DATA, h11.PAUSED):
             if isinstance(event, h11.Request):
                 headers = tuple((name.decode("latin-1"), value.decode("latin-1")) for name, value in event.headers)
-                path = event.target.decode("ascii")
+                method, path = event.method.decode("ascii"), event.target.decode("ascii")
             elif isinstance(event, h11.Data):
                 body += event.data
             elif isinstance(event, h11.EndOfMessage):
-                self._call = self._script.note_call(headers, body, path)
+                self._call = self._script.note_call(headers, body, method=method, path=path)
                 self._pieces = _pieces(as_asked(self._reply, self._call))
         return True
 

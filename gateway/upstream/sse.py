@@ -15,17 +15,19 @@ A break behind its first byte cuts a result.
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from http import HTTPStatus
-from typing import Final
+from typing import Final, TypeVar
 
 import structlog
 import trio
 
 from gateway import limits
 from gateway.core.events import Event, EventClass
-from gateway.core.failures import RETRYABLE_CODES, Failure
+from gateway.core.failures import RETRYABLE_CODES, Failure, UpstreamAnswer
 from gateway.core.messages import AttemptEnded, Batch, Head, Headers, Opened
 from gateway.core.request import TurnRequest
 from gateway.core.sse import BlockTooLarge, SSEParser
@@ -34,6 +36,7 @@ from gateway.encodings import Decoder, EncodingError, decoder_for
 from gateway.ports import Stamped, UpstreamCall
 from gateway.upstream.answers import (
     Credential,
+    WireHeaders,
     bad_response,
     headers_for,
     headers_of,
@@ -50,6 +53,7 @@ logger = structlog.get_logger("gateway.upstream")
 ASKED_FOR: Final = {"content-type": "application/json", "accept-encoding": "identity"}
 ACCEPTED: Final = {True: "text/event-stream", False: "application/json"}
 """By whether a stream is asked for."""
+T = TypeVar("T")
 Inputs = trio.MemorySendChannel[Stamped]
 
 
@@ -94,23 +98,44 @@ class SSEUpstream:
 
     async def _converse(self, call: UpstreamCall, inputs: Inputs) -> Failure | None:
         """The call, to its end: None after a terminal event, else why it ended without one."""
+        return await self._ask(call, partial(self._answer, call=call, inputs=inputs))
+
+    async def fetch(self, call: UpstreamCall) -> UpstreamAnswer | Failure:
+        """H2: the whole answer (homes.ByID)."""
+        return await self._ask(replace(call, streams=False), self._whole_answer)
+
+    async def _ask(self, call: UpstreamCall, answered: Callable[[Answer], Awaitable[T]]) -> T | Failure:
+        """One request, and what `answered` makes of its answer."""
         try:
-            answer = await self._caller.call("POST", call.path, self._headers(call), call.body)
+            answer = await self._caller.call(call.method, call.path, self._headers(call), call.body)
         except NeverSent as error:
             return never_sent(str(error))
         except Broken as error:
             return read_error(str(error))
         try:
-            return await self._answer(answer, call, inputs)
+            return await answered(answer)
         except (Broken, EncodingError) as error:
             return read_error(_why(error))
         finally:
             await answer.aclose()  # noqa: ASYNC102 - it is shielded and bounded within
 
-    def _headers(self, call: UpstreamCall) -> list[tuple[bytes, bytes]]:
+    def _headers(self, call: UpstreamCall) -> WireHeaders:
         """H4, P8."""
         asked = {**ASKED_FOR, "accept": ACCEPTED[call.streams]}
         return headers_for(call.headers, asked, self._settings.credential, self._settings.headers)
+
+    async def _whole_answer(self, answer: Answer) -> UpstreamAnswer | Failure:
+        head = headers_of(answer.headers)
+        decoder = decoder_for(_value(head, "content-encoding"))
+        if answer.status >= HTTPStatus.BAD_REQUEST:
+            body = await _read_error_body(answer, decoder)
+            return refused(answer.status, head, body, self._settings.retryable_codes)
+        if not HTTPStatus.OK <= answer.status < HTTPStatus.MULTIPLE_CHOICES or decoder is None:
+            return self._bad_response(f"status {answer.status}, or an encoding that was not asked for")
+        body = await _read_body(answer, decoder, self._settings.event_bytes_max)
+        if body is None:
+            return too_large(f"the answer is larger than {self._settings.event_bytes_max} bytes")
+        return UpstreamAnswer(answer.status, head, body)
 
     async def _answer(self, answer: Answer, call: UpstreamCall, inputs: Inputs) -> Failure | None:
         head = headers_of(answer.headers)
@@ -242,9 +267,9 @@ async def _read_error_body(answer: Answer, decoder: Decoder | None) -> bytes | N
         return None
 
 
-async def _read_body(answer: Answer, decoder: Decoder) -> bytes | None:
-    """A body that is no stream, decoded; None if it is too large to be an error object."""
-    body = _Body(limits.ERROR_BODY_BYTES_MAX)
+async def _read_body(answer: Answer, decoder: Decoder, bytes_max: int = limits.ERROR_BODY_BYTES_MAX) -> bytes | None:
+    """A body that is no stream, decoded; None if it is too large, by default to be an error object."""
+    body = _Body(bytes_max)
     return bytes(body.data) if await body.read(answer, decoder) else None
 
 

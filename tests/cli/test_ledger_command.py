@@ -107,11 +107,11 @@ def test_books_of_an_older_gateway_are_brought_up_to_date_by_a_gateway(
     store: SQLiteDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """House: whoever reads changes nothing."""
-    monkeypatch.setattr("gateway.store.schema.VERSIONS", ("0001", "0002"))
+    monkeypatch.setattr("gateway.store.schema.VERSIONS", ("0001", "0002", "0003", "0004"))
     result = run(store, "verify")
     assert result.exit_code == 2
     assert result.stderr == (
-        f"ledger: {store.path} has schema 0001, this gateway reads 0002: start the gateway once, which brings it up"
+        f"ledger: {store.path} has schema 0003, this gateway reads 0004: start the gateway once, which brings it up"
         " to date\n"
     )
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.core.routing import Listed, draw_of, in_order, next_route
+from gateway.core.routing import Listed, by_affinity, draw_of, in_order, next_route
 
 
 @pytest.mark.parametrize(
@@ -91,3 +91,31 @@ def test_the_draws_of_successive_choices_meet_every_share_within_three_turns(sta
     got = Counter(next_route(listed, (), (), draw_of(number)) for number in range(start, start + 100))
     for entry in listed:
         assert abs(got[entry.name] - 100 * entry.weight / sum(weights)) < 3.5
+
+
+TEXTS = st.text(max_size=8)
+
+
+@given(st.lists(NAMES, unique=True, min_size=1), TEXTS, TEXTS)
+def test_affinity_ranks_every_route_whatever_their_order(routes: list[str], account: str, affinity: str) -> None:
+    """O3: each process and each worker ranks them alike."""
+    ranked = by_affinity(routes, account, affinity)
+    assert sorted(ranked) == sorted(routes)
+    assert by_affinity(list(reversed(routes)), account, affinity) == ranked
+
+
+@given(st.lists(NAMES, unique=True, min_size=2), TEXTS)
+def test_a_route_that_goes_moves_only_what_it_had(routes: list[str], affinity: str) -> None:
+    """O3: rendezvous; the others keep their rank."""
+    ranked = by_affinity(routes, "main", affinity)
+    for gone in routes:
+        assert by_affinity([name for name in routes if name != gone], "main", affinity) == [
+            name for name in ranked if name != gone
+        ]
+
+
+def test_affinities_spread_over_the_routes_and_accounts_apart() -> None:
+    """O3: of a thousand conversations each of four routes gets about a quarter."""
+    firsts = [by_affinity("abcd", "main", str(number))[0] for number in range(1000)]
+    assert all(200 < firsts.count(route) < 300 for route in "abcd")
+    assert firsts != [by_affinity("abcd", "other", str(number))[0] for number in range(1000)]

@@ -42,6 +42,7 @@ TASKS_START_IN = {
 CATCHES_EVERYTHING = {
     "gateway/turn/engine.py": "the turn's edge before it runs: a store's bug refuses one turn",
     "gateway/turn/running.py": "the turn's edge: a bug of ours ends one turn, with its money and its record in order",
+    "gateway/turn/background.py": "the task's edge: a turn that cannot be asked about is left to the next look",
     "gateway/turn/books.py": "a store's failure, whatever it is, is met by asking again; nothing stays reserved",
     "gateway/server/hardened/connection.py": "the connection's edge: whatever a peer provokes ends its connection only",
     "gateway/lock/driver.py": "the server's place: what the app raises is kept for whoever plays it",

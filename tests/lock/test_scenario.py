@@ -155,3 +155,19 @@ def test_requests_are_laid_over_the_request_and_that_over_the_usual_one() -> Non
 
 def test_the_routes_are_those_that_reply() -> None:
     assert parse_scenario(f'{HEAD}[[upstream]]\nroute = "b"\ndoes = []', "x.toml").routes == ("a", "b")
+
+
+def test_a_call_by_id_is_http_s_alone() -> None:
+    """K1, H2: a WebSocket has no word for it."""
+    written = 'about = "x"\nrules = ["H2"]\n[[call]]\npath = "responses/resp_1"\n'
+    with pytest.raises(ScenarioError, match="makes calls that a WebSocket has no word for"):
+        parse_scenario(written, "x.toml")
+    (call,) = parse_scenario(f'doors = ["http"]\n{written}', "x.toml").call
+    assert (call.method, call.path, call.query) == ("GET", "responses/resp_1", "")
+
+
+@pytest.mark.parametrize("line", ['path = "a b"', 'path = "x"\nquery = "a b"', 'path = "x"\nmethod = "PUT"', ""])
+def test_a_call_that_is_none_is_named(line: str) -> None:
+    """K1."""
+    with pytest.raises(ScenarioError, match=r"call\[0\]"):
+        parse_scenario(f'about = "x"\nrules = ["H2"]\ndoors = ["http"]\n[[call]]\n{line}\n', "x.toml")

@@ -114,7 +114,7 @@ async def _refused(w: World, door: str, **fields: object) -> None:
 async def test_a_refusal_is_counted_by_its_code_and_is_no_turn(door: str) -> None:
     w = world(A.answer())
     await _refused(w, door, model="gpt-unknown")
-    await _refused(w, door, background=True)
+    await _refused(w, door, generate=False)
     assert samples(w) == {
         "worker 0": 1,
         "route_table": 1,

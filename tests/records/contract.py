@@ -9,13 +9,15 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
 
 import pytest
 import trio
 
+from gateway.core.background import BackgroundTurn
 from gateway.core.failures import FailureKind, gateway_failure
+from gateway.core.marks import ITEM, SEALED, mark
 from gateway.core.messages import AttemptReport, Door
 from gateway.core.money import Flag, Usage
 from gateway.core.replay import REPLAY
@@ -263,7 +265,7 @@ class RecordsContract(ABC):
         async with self.opened() as records:
             await records.learn_origin(Origin("main", "resp_1", "a"))
 
-            assert await records.origin("main", "resp_1") == "a"
+            assert await records.origin("main", "resp_1") == Origin("main", "resp_1", "a")
             assert await records.origin("main", "resp_2") is None
 
     async def test_another_account_s_response_is_not_known(self) -> None:
@@ -273,7 +275,8 @@ class RecordsContract(ABC):
             assert await records.origin("other", "resp_1") is None
 
             await records.learn_origin(Origin("other", "resp_1", "b"))
-            assert (await records.origin("main", "resp_1"), await records.origin("other", "resp_1")) == ("a", "b")
+            found = await records.origin("main", "resp_1"), await records.origin("other", "resp_1")
+            assert found == (Origin("main", "resp_1", "a"), Origin("other", "resp_1", "b"))
 
     async def test_the_route_that_was_learned_first_stays(self) -> None:
         """O1."""
@@ -281,7 +284,7 @@ class RecordsContract(ABC):
             for route in ("a", "b", "a"):
                 await records.learn_origin(Origin("main", "resp_1", route))
 
-            assert await records.origin("main", "resp_1") == "a"
+            assert await records.origin("main", "resp_1") == Origin("main", "resp_1", "a")
 
     @pytest.mark.parametrize("text", ["resp_\0", "resp_\ud800", "resp_é", NOISE, "'; drop table origin; --", ""])
     async def test_an_id_is_any_text(self, text: str) -> None:
@@ -289,5 +292,55 @@ class RecordsContract(ABC):
         async with self.opened() as records:
             await records.learn_origin(Origin("main", text, "a"))
 
-            assert await records.origin("main", text) == "a"
+            assert await records.origin("main", text) == Origin("main", text, "a")
             assert await records.origin("main", "resp_other") is None
+
+    async def test_the_model_that_made_a_response_is_known_with_it(self) -> None:
+        """O1, M3: by the client's name for it."""
+        async with self.opened() as records:
+            await records.learn_origin(Origin("main", "resp_1", "a", "gpt-test"))
+            assert await records.origin("main", "resp_1") == Origin("main", "resp_1", "a", "gpt-test")
+
+    # --- marks (O3) -----------------------------------------------------------------------------------------------
+
+    async def test_what_has_a_mark_is_found_where_it_was_made(self) -> None:
+        """O3: of those that are asked for, the known."""
+        async with self.opened() as records:
+            await records.learn_marks("main", "a", (mark(ITEM, "msg_1"), mark(SEALED, "x")))
+            await records.learn_marks("main", "b", (mark(ITEM, "msg_2"),))
+            await records.learn_marks("main", "b", ())
+
+            asked = [mark(ITEM, "msg_2"), mark(ITEM, "msg_3"), mark(SEALED, "x")]
+            assert await records.origins_of_marks("main", asked) == {asked[0]: "b", asked[2]: "a"}
+            assert await records.origins_of_marks("main", []) == {}
+
+    async def test_another_account_s_marks_are_not_known_and_the_first_route_stays(self) -> None:
+        """O3, bug case 48: scoped as responses are."""
+        one = mark(ITEM, "msg_1")
+        async with self.opened() as records:
+            await records.learn_marks("main", "a", (one,))
+            await records.learn_marks("main", "b", (one,))
+            assert await records.origins_of_marks("other", [one]) == {}
+
+            await records.learn_marks("other", "b", (one,))
+            assert await records.origins_of_marks("main", [one]) == {one: "a"}
+            assert await records.origins_of_marks("other", [one]) == {one: "b"}
+
+    # --- background turns (B9) ------------------------------------------------------------------------------------
+
+    async def test_a_background_turn_is_there_until_it_is_closed(self) -> None:
+        """B9: with what its end is charged by; kept again, with what was delivered since."""
+        kept = BackgroundTurn("turn", "main", "resp_1", "a", 9_000, 7)
+        async with self.opened() as records:
+            assert await records.background_turns() == []
+            await records.open_turn(opening("turn"))
+            await records.keep_background(kept)
+            await records.keep_background(replace(kept, text_bytes=5))
+
+            (found,) = await records.background_turns()
+            assert replace(found, age_seconds=0.0) == replace(kept, text_bytes=5)
+            await records.postpone_background("turn")
+            assert [turn.turn_id for turn in await records.background_turns()] == ["turn"]
+
+            await records.close_turn(turn_closing("turn"))
+            assert await records.background_turns() == []

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 import pytest
 
+from gateway.core.background import BackgroundTurn
 from gateway.core.messages import Door
 from gateway.core.money import Usage
 from gateway.ports import Origin, Records, TurnOpening
@@ -118,23 +119,39 @@ class DurableContract(RecordsContract):
             await records.learn_origin(Origin("main", "resp_1", "a"))
 
             self.clock.now += ORIGIN_DAYS * DAY_SECONDS - 1
-            assert await records.origin("main", "resp_1") == "a"
+            assert await records.origin("main", "resp_1") == Origin("main", "resp_1", "a")
             self.clock.now += 1
             assert await records.origin("main", "resp_1") is None
+
+    async def test_a_background_turn_is_due_when_nobody_has_asked_for_a_while(self) -> None:
+        """B9: whichever process asked; its age is the store's to tell."""
+        async with self.opened() as records, self.process() as another:
+            await records.open_turn(opening("turn"))
+            await records.keep_background(BackgroundTurn("turn", "main", "resp_1", "a", 9_000, 7))
+            self.clock.now += 29
+            (found,) = await another.background_turns()
+            assert (found.is_due, found.age_seconds) == (False, 29.0)
+            self.clock.now += 1
+            (found,) = await another.background_turns()
+            assert (found.is_due, found.age_seconds) == (True, 30.0)
+
+            await another.postpone_background("turn")
+            (found,) = await records.background_turns()
+            assert (found.is_due, found.age_seconds) == (False, 30.0)
 
     async def test_bug_case_48_a_follow_up_finds_its_route_whichever_process_serves_it(self) -> None:
         """O1: learned by one, known to all at once, to those that start later, and to no other account."""
         async with self.opened() as first, self.process() as second:
             await first.learn_origin(Origin("main", "resp_1", "a"))
-            assert await second.origin("main", "resp_1") == "a"
+            assert await second.origin("main", "resp_1") == Origin("main", "resp_1", "a")
             assert await second.origin("other", "resp_1") is None
 
             await second.learn_origin(Origin("main", "resp_1", "b"))
-            assert await first.origin("main", "resp_1") == "a"
+            assert await first.origin("main", "resp_1") == Origin("main", "resp_1", "a")
 
         async with AsyncExitStack() as after_a_restart:
             third = await after_a_restart.enter_async_context(self.process())
-            assert await third.origin("main", "resp_1") == "a"
+            assert await third.origin("main", "resp_1") == Origin("main", "resp_1", "a")
             assert await third.origin("other", "resp_1") is None
 
 

@@ -142,6 +142,15 @@ def test_an_origin_goes_after_its_own_days(booked: AnyDatabase) -> None:
         assert session.fetch("select response_id from origin", {}) == [("resp_new",)]
 
 
+def test_a_mark_goes_with_the_origins(booked: AnyDatabase) -> None:
+    """O3: kept as O1's."""
+    book(booked, [RecordWrite("learn_mark", {"account": "main", "mark": "old", "route": "a"})])
+    aged(booked, 32)
+    book(booked, [RecordWrite("learn_mark", {"account": "main", "mark": "new", "route": "a"})])
+
+    assert purged(booked) == {"marks": 1}
+
+
 def many_turns(database: AnyDatabase, count: int, *limits: Any) -> None:
     book(database, [OpenAccount("many"), Transfer(Kind.DEPOSIT, "many", 10**9, "somebody")])
     book(database, [Reserve(f"turn-{number:05}", "many", 1, limits) for number in range(count)])
@@ -178,7 +187,7 @@ def test_what_is_due_can_be_counted_first(booked: AnyDatabase) -> None:
     with booked.snapshot() as session:
         told = dict(due(session, KEEP))
 
-    assert told == {"turns": 4, "origins": 0, "windows": 0, "reservations": 3, "reservations in windows": 3}
+    assert told == {"turns": 4, "origins": 0, "marks": 0, "windows": 0, "reservations": 3, "reservations in windows": 3}
     assert turn_ids(booked, "turn") != ["running"]
 
 

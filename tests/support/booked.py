@@ -162,6 +162,7 @@ AGED_COLUMNS = {
     "reservation": ("reserved_at", "lease_ends_at"),
     "spend": ("changed_at",),
     "origin": ("learned_at",),
+    "origin_mark": ("learned_at",),
 }
 """When things happened."""
 

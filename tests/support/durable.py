@@ -27,7 +27,18 @@ from gateway.store.sqlite import SQLiteDatabase
 from gateway.store.store import Store
 
 NOBODY = 65534
-TABLES = ("entry", "reservation", "spend", "api_key", "account", "attempt", "turn", "origin")
+TABLES = (
+    "entry",
+    "reservation",
+    "spend",
+    "api_key",
+    "account",
+    "attempt",
+    "turn",
+    "origin",
+    "origin_mark",
+    "background",
+)
 
 
 async def inline(blocking: Callable[[], Any]) -> Any:

@@ -12,9 +12,10 @@ import trio
 
 from crash.conftest import sqlite, sqlite_template, wall_clock
 from crash.worlds import DurableWorld, OpenDatabase, WallClock, durable_world
+from gateway.ports import Origin
 from gateway.upstream.scripted import Break, Reply, Silence
 from gateway.upstream.scripts import event, usage_object
-from support.gateways import turn_beside
+from support.gateways import MODEL, turn_beside
 from support.virtual import in_orders
 from support.voices import A, B
 
@@ -164,5 +165,5 @@ async def test_an_origin_is_learned_from_the_first_created_that_was_delivered(
         await played(w, door, **fields)
         assert w.fetch("select response_id, route from origin where account = 'main'") == learned
         for response_id, route in learned:
-            assert await w.stores.records.origin("main", response_id) == route
+            assert await w.stores.records.origin("main", response_id) == Origin("main", response_id, route, MODEL)
             assert await w.stores.records.origin("another", response_id) is None

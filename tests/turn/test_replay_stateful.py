@@ -9,7 +9,8 @@ import trio
 from gateway.core.eligibility import StatePolicy, eligibility
 from gateway.core.messages import Deliver, DeliverFailure, Door
 from gateway.core.request import RequestBody, TurnRequest
-from gateway.ports import Order
+from gateway.ports import Order, Origin
+from gateway.records.memory import MemoryRecords
 from gateway.upstream.scripted import Break, Reply
 from support.gateways import MODEL, Seen, World, play, seen, world
 from support.virtual import in_every_order
@@ -17,6 +18,8 @@ from support.voices import ANSWERED, A, B
 
 pytestmark = pytest.mark.usefixtures("each_transport")
 
+TO_A = "to a"
+"""A cache key whose requests route `a` takes where their origin is not known (O3)."""
 BREAKS = A.reply(Break())
 REFUSES = A.reply(refuses=True)
 
@@ -47,13 +50,20 @@ STATELESS: dict[str, dict[str, Any]] = {
 }
 
 
+def a_made_resp_1() -> MemoryRecords:
+    """Records that know where the response that is continued was made."""
+    records = MemoryRecords()
+    records.origins["main", "resp_1"] = Origin("main", "resp_1", "a")
+    return records
+
+
 @pytest.mark.parametrize("kind", REQUESTS)
 @in_every_order
 async def test_r10_a_stateful_request_is_not_replayed(door: str, kind: str) -> None:
     """R10, S1, S2, S4, S5, S6."""
     reason, fields = REQUESTS[kind]
-    w = world(BREAKS, B.answer())
-    client = await play(w, door, **fields)
+    w = world(BREAKS, B.answer(), records=a_made_resp_1())
+    client = await play(w, door, prompt_cache_key=TO_A, **fields)
     attempts = [f"a stream_read_error ({reason})"]
     assert seen(w, client) == Seen(["error stream_read_error"], ["a"], attempts, ["voided"])
 
@@ -71,14 +81,14 @@ async def test_r10_a_stateless_request_is_replayed(door: str, kind: str) -> None
 async def test_r10_a_turn_state_header_binds_to_the_origin(door: str) -> None:
     """R10, S5."""
     w = world(BREAKS, B.answer())
-    await play(w, door, headers=[("x-codex-turn-state", "ts_1")])
+    await play(w, door, headers=[("x-codex-turn-state", "ts_1")], prompt_cache_key=TO_A)
     assert w.attempts == ["a stream_read_error (origin_bound)"]
 
 
 @in_every_order
 async def test_r10_the_first_reason_in_the_tables_order_is_given(door: str) -> None:
     """R10, S7: a request may be stateful in several ways."""
-    w = world(BREAKS, B.answer())
+    w = world(BREAKS, B.answer(), records=a_made_resp_1())
     await play(w, door, store=True, previous_response_id="resp_1", prompt={"id": "pmpt_1"})
     assert w.attempts == ["a stream_read_error (stored)"]
 
@@ -138,8 +148,8 @@ async def test_never_sent_passes_what_only_an_execution_would_spoil(door: str, k
 async def test_never_sent_does_not_pass_what_another_route_lacks(door: str, kind: str) -> None:
     """§4: continuations and origin-bound requests always stay."""
     reason, fields = REQUESTS[kind]
-    w = world(REFUSES, B.answer())
-    client = await play(w, door, **fields)
+    w = world(REFUSES, B.answer(), records=a_made_resp_1())
+    client = await play(w, door, prompt_cache_key=TO_A, **fields)
     attempts = [f"a upstream_connect_error ({reason})"]
     assert seen(w, client) == Seen(["error upstream_connect_error"], [], attempts, ["voided"])
 
@@ -162,16 +172,7 @@ async def test_never_sent_needs_the_budget(door: str) -> None:
     assert w.attempts == ["a upstream_connect_error (replay_throttled)"]
 
 
-# --- background: refused by both doors for now, and known to the engine -----------------------------------------
-
-
-@in_every_order
-async def test_background_is_refused_before_anything_is_reserved(door: str) -> None:
-    """W2, H3."""
-    w = world(A.answer(), B.answer())
-    client = await play(w, door, background=True)
-    assert seen(w, client) == Seen(["error unsupported_parameter"], [], [], [])
-    assert client.failure == (400, "unsupported_parameter")
+# --- background: refused by the WebSocket door, and known to the engine ------------------------------------------
 
 
 class Listener:

@@ -10,9 +10,10 @@ import trio
 
 from gateway.lock.driver import Client
 from gateway.lock.virtual import virtual_run
+from gateway.ports import Origin
 from gateway.upstream.scripted import JSON_BODY, Break, Close, Reply, Silence, Step
 from gateway.upstream.scripts import response_object, usage_object
-from support.gateways import Seen, World, cost, play, seen, turn, world
+from support.gateways import MODEL, Seen, World, cost, play, seen, turn, world
 from support.voices import A, B, Voice
 
 pytestmark = [pytest.mark.trio(run=virtual_run), pytest.mark.usefixtures("each_transport")]
@@ -92,7 +93,7 @@ async def test_a_stored_response_is_found_again_by_its_route() -> None:
     """O1: the body's id."""
     w = world(A.answer())
     await ask(w, store=True)
-    assert await w.records.origin("main", "resp_of_a") == "a"
+    assert await w.records.origin("main", "resp_of_a") == Origin("main", "resp_of_a", "a", MODEL)
 
 
 # --- money ----------------------------------------------------------------------------------------------------------

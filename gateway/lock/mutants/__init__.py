@@ -11,6 +11,7 @@ requests.py   which requests are stateless, what goes upstream
 doors.py      headers, splices, close codes, limits of the doors
 transports.py closes of upstreams, sizes that a route carries, what is asked beside the body
 whole.py      what comes or goes in one body, compressed bodies
+origins.py    what goes on from something, and responses by id
 
 Every one must break a scenario. Those that cannot yet are in `unreached.toml`, each with its reason.
 """
@@ -28,6 +29,7 @@ from gateway.lock.mutants import (
     failures,
     health,
     money,
+    origins,
     reading,
     requests,
     timing,
@@ -41,7 +43,7 @@ __all__ = ["Mutant", "all_mutants", "unreached"]
 
 def all_mutants() -> dict[str, Mutant]:
     """Every mutant by its name. ValueError if two have one name."""
-    groups = (decision, events, failures, timing, money, requests, reading, health, doors, transports, whole)
+    groups = (decision, events, failures, timing, money, requests, reading, origins, health, doors, transports, whole)
     made = [mutant for group in groups for mutant in group.mutants()]
     by_name = {mutant.name: mutant for mutant in made}
     if len(by_name) != len(made):

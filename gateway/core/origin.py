@@ -1,0 +1,66 @@
+"""Where a request belongs that cannot be served anywhere (O2, O3): what ties it to a route. Pure.
+
+previous_response_id   the route that made the response, or none at all (O2)
+what S5 binds          the route that made the newest of it that is known; else the one that its affinity chooses
+conversation           the same, by the conversation's id
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Final
+
+from gateway.core.eligibility import CONTINUATION, ORIGIN_BOUND
+from gateway.core.failures import Refusal
+from gateway.core.marks import CONVERSATION, conversation_id, mark
+from gateway.core.request import WHITESPACE, RequestBody, TurnRequest
+
+_DECODER: Final = json.JSONDecoder()
+BINDING: Final = frozenset({CONTINUATION, ORIGIN_BOUND})
+"""Reasons of R10 for which a request is not any route's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bond:
+    """What ties a request to a route: the response it continues, or what may be known by its marks, the newest first.
+    Where nothing is known, requests of one affinity go to one route."""
+
+    response_id: str | None = None
+    marks: tuple[str, ...] = ()
+    affinity: str = ""
+
+
+def bond_of(request: TurnRequest) -> Bond | None:
+    """What ties the request to a route, None if nothing does. Raises Refusal `invalid_request`."""
+    if BINDING.isdisjoint(request.stateful_reasons):
+        return None
+    body = request.body
+    response_id = body.get("previous_response_id")
+    if response_id:
+        if not isinstance(response_id, str):
+            raise Refusal("invalid_request", "'previous_response_id' must be a text", param="previous_response_id")
+        return Bond(response_id)
+    conversation = conversation_id(body.get("conversation"))
+    named = () if conversation is None else (mark(CONVERSATION, conversation),)
+    return Bond(None, (*named, *body.contents.marks), _affinity(body, conversation))
+
+
+def _affinity(body: RequestBody, conversation: str | None) -> str:
+    """O3: what stays the same from turn to turn."""
+    key = body.get("prompt_cache_key")
+    if conversation is not None:
+        return conversation
+    return key if isinstance(key, str) and key else _first_item(body)
+
+
+def _first_item(body: RequestBody) -> str:
+    """The first item of the input as it is written; the input itself where it is no list."""
+    text = body.text_of("input") or ""
+    if not text.startswith("["):
+        return text
+    found = WHITESPACE.match(text, 1)
+    start = 1 if found is None else found.end()
+    if text.startswith("]", start):
+        return ""
+    return text[start : _DECODER.raw_decode(text, start)[1]]

@@ -1,0 +1,83 @@
+"""Where the responses that clients ask for by id were made (H2, O2)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+import trio
+
+from gateway.core.events import ID_CHARACTERS_MAX
+from gateway.core.failures import Failure, Refusal, UpstreamAnswer
+from gateway.core.messages import AttemptStarted
+from gateway.ports import Stamped, UpstreamCall
+from gateway.turn.origins import Origins
+from gateway.turn.selection import House
+
+
+class ByID(Protocol):
+    """One route's way to the responses it has made (H2): over HTTP, whatever its turns go over."""
+
+    async def fetch(self, call: UpstreamCall) -> UpstreamAnswer | Failure:
+        """The whole of a successful answer; else what an attempt would have made of it."""
+        ...
+
+    async def attempt(self, call: UpstreamCall, inputs: trio.MemorySendChannel[Stamped]) -> None:
+        """A response's events, streamed once more; as an attempt (Upstream)."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """A route, for by-id calls: under which names clients know the model that it calls by one of its own (M3)."""
+
+    by_id: ByID
+    terms: AttemptStarted
+    upstream_model: str | None = None
+    models: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Home:
+    """Where a response was made: by which route, of which of the client's models, if that is known, the way there, and
+    the name under which the client reads its model, if that is not the upstream's own (M3)."""
+
+    account: str
+    route: str
+    model: str | None
+    way: Way
+
+    @property
+    def alias(self) -> str | None:
+        """M3; of a response that was learned before its model was, by the first model of the route."""
+        name = self.model or next(iter(self.way.models), None)
+        return None if self.way.upstream_model in (None, name) else name
+
+
+class KnownHomes:
+    """The routes there are, and the origins that are known."""
+
+    def __init__(self, origins: Origins, house: House, ways: Mapping[str, Way]) -> None:
+        self._origins = origins
+        self._house = house
+        self._ways = ways
+
+    def __repr__(self) -> str:
+        return f"<KnownHomes on {', '.join(self._ways)}>"
+
+    async def home_of(self, account: str, response_id: str) -> Home:
+        """Where the account's response was made. Raises Refusal `response_not_found`, `no_route_available`,
+        `server_draining` or `ledger_unavailable`."""
+        if self._house.is_draining():
+            raise Refusal("server_draining", "the gateway is shutting down")
+        is_name = 0 < len(response_id) <= ID_CHARACTERS_MAX and response_id.strip(".") != ""
+        origin = await self._origins.of_response(account, response_id) if is_name else None
+        if origin is None:
+            raise Refusal("response_not_found", f"the response {response_id[:64]!r} is not known here")
+        way = self._ways.get(origin.route)
+        if way is None:
+            raise Refusal("no_route_available", "the route that made the response is not there any more")
+        if self._house.is_cooling(origin.route):
+            raise Refusal("no_route_available", "the route that made the response is cooling down")
+        return Home(account, origin.route, origin.model, way)

@@ -1,0 +1,35 @@
+"""What a turn's inputs are looked at for on their way to the machine."""
+
+from __future__ import annotations
+
+import trio
+
+from gateway import limits
+from gateway.core.events import EventClass
+from gateway.core.messages import Batch, Handed, Headers, Input
+from gateway.ports import Stamped
+
+
+def passes_on(arrived: Input) -> bool:
+    """Whether it can neither end a turn nor commit it."""
+    if isinstance(arrived, Batch):
+        return all(event.kind is EventClass.OUTPUT for event in arrived.events)
+    return isinstance(arrived, Handed)
+
+
+async def let_the_instant_pass() -> None:
+    """Let all that happens at this instant come in before something irrevocable is done (limits.INSTANT_PASSES)."""
+    for _ in range(limits.INSTANT_PASSES):
+        await trio.lowlevel.checkpoint()
+
+
+def no_inputs() -> trio.MemoryReceiveChannel[Stamped]:
+    """The channel before the first attempt: nothing will come of it."""
+    sending, receiving = trio.open_memory_channel[Stamped](0)
+    sending.close()
+    return receiving
+
+
+def request_id_of(headers: Headers) -> str | None:
+    """The upstream's name for the call."""
+    return next((value for name, value in headers if name == "x-request-id"), None)

@@ -1,0 +1,66 @@
+"""B9: when a background response has ended, and what of it is charged."""
+
+import json
+from typing import Any
+
+import pytest
+
+from gateway.core.background import BackgroundTurn, end_seen, end_unseen, goes_on, names
+from gateway.core.events import read_event
+from gateway.core.failures import RETRYABLE_CODES, failure_from_events
+from gateway.core.messages import AttemptReport, Finish
+from gateway.core.money import Ended, EndedBy, Usage
+
+USAGE = {"input_tokens": 5, "output_tokens": 1}
+TURN = BackgroundTurn("turn", "main", "resp_1", "a", 9_000, 7, text_bytes=30)
+REPORT = AttemptReport("stream_read_error", 0.0, 1.0, response_id="resp_1")
+BROKE = Ended(EndedBy.UPSTREAM_OR_CLIENT, output_delivered=True, usage=None, failed=True)
+
+
+@pytest.mark.parametrize(
+    ("response", "ended"),
+    [
+        ({"status": "completed", "usage": USAGE}, Ended(EndedBy.TERMINAL, False, Usage(5, 1), failed=False)),
+        ({"status": "incomplete", "output": [{}]}, Ended(EndedBy.TERMINAL, True, None, failed=False)),
+        ({"status": "cancelled", "output": []}, Ended(EndedBy.TERMINAL, False, None, failed=False)),
+        ({"status": "failed", "usage": {"x": 1}}, Ended(EndedBy.UPSTREAM_OR_CLIENT, False, None, failed=True)),
+    ],
+    ids=["completed", "incomplete", "cancelled", "failed"],
+)
+def test_a_state_that_is_not_left_is_the_end(response: dict[str, Any], ended: Ended) -> None:
+    """B3, B5, B9."""
+    assert end_seen(response, 0) == ended
+
+
+@pytest.mark.parametrize("status", ["queued", "in_progress", "unheard of", None, 5, ["completed"]])
+def test_any_other_state_is_none(status: object) -> None:
+    """B9, E8: whatever an upstream says."""
+    assert end_seen({"status": status, "usage": USAGE}, 0) is None
+    assert end_seen({}, 0) is None
+
+
+def test_of_what_is_never_seen_the_estimate_is_charged() -> None:
+    """B4, B9: by what was delivered."""
+    assert end_unseen(TURN) == Ended(EndedBy.UPSTREAM_OR_CLIENT, True, None, failed=False, delivered_text_bytes=30)
+
+
+def failed(*payloads: dict[str, Any]) -> Finish:
+    events = tuple(event for p in payloads if (event := read_event(json.dumps(p).encode(), b"")) is not None)
+    return Finish("server_error", REPORT, BROKE, failure_from_events(events, RETRYABLE_CODES))
+
+
+def test_a_response_goes_on_behind_its_stream_unless_the_stream_has_told_its_end() -> None:
+    """B9: an `error` alone is the stream's, a `response.failed` the response's."""
+    completed = Ended(EndedBy.TERMINAL, output_delivered=True, usage=None, failed=False)
+    assert goes_on(Finish("stream_read_error", REPORT, BROKE)) == "resp_1"
+    assert goes_on(failed({"type": "error", "code": "server_error"})) == "resp_1"
+    assert goes_on(failed({"type": "error"}, {"type": "response.failed", "response": {"id": "resp_1"}})) is None
+    assert goes_on(Finish("completed", REPORT, completed)) is None
+    assert goes_on(Finish("stream_read_error", AttemptReport("x", 0.0, 1.0), BROKE)) is None
+    assert goes_on(Finish("internal_error", None, BROKE)) is None
+
+
+def test_a_response_is_known_by_its_id() -> None:
+    """B9."""
+    assert names({"id": "resp_1"}, TURN)
+    assert not any(names(other, TURN) for other in ({"id": "resp_2"}, {}, {"id": 5}))

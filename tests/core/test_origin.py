@@ -1,0 +1,124 @@
+"""What ties a request to a route (O2, O3), and by what outputs are known again."""
+
+import json
+from typing import Any
+
+import pytest
+
+from gateway.core.eligibility import StatePolicy, eligibility
+from gateway.core.failures import Refusal
+from gateway.core.marks import CONVERSATION, ITEM, REQUEST_MARKS_MAX, SEALED, mark, marks_of_input, marks_of_item
+from gateway.core.origin import Bond, bond_of
+from gateway.core.request import RequestBody, TurnRequest
+
+SEALED_ITEM = {"type": "reasoning", "encrypted_content": "x"}
+
+
+def asked(headers: tuple[str, ...] = (), **fields: Any) -> TurnRequest:
+    body = RequestBody(json.dumps({"model": "m", "input": "hi", "store": False, **fields}).encode())
+    return TurnRequest(body, "m", eligibility(body, headers, StatePolicy()), splices_store=False)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [{}, {"store": True}, {"tools": [{"type": "mcp"}]}, {"previous_response_id": ""}, {"conversation": None}],
+    ids=json.dumps,
+)
+def test_what_any_route_can_serve_is_bound_to_none(fields: dict[str, Any]) -> None:
+    """O3: stored, and with tools that write: stateful, but nowhere's."""
+    assert bond_of(asked(**fields)) is None
+
+
+def test_a_response_that_is_continued_decides_alone() -> None:
+    """O2."""
+    request = asked(previous_response_id="resp_1", conversation="conv_1", input=[SEALED_ITEM])
+    assert bond_of(request) == Bond("resp_1")
+
+
+@pytest.mark.parametrize("named", [5, True, ["resp_1"], {"id": "resp_1"}], ids=json.dumps)
+def test_what_is_no_text_is_refused_by_name(named: object) -> None:
+    """H3."""
+    with pytest.raises(Refusal) as refused:
+        bond_of(asked(previous_response_id=named))
+    assert (refused.value.code, refused.value.param) == ("invalid_request", "previous_response_id")
+
+
+@pytest.mark.parametrize("held", ["conv_1", {"id": "conv_1"}], ids=["text", "object"])
+def test_a_conversation_is_known_by_its_id_and_then_by_its_items(held: object) -> None:
+    """O2, O3: its id is its affinity, too."""
+    bond = bond_of(asked(conversation=held, prompt_cache_key="k", input=[SEALED_ITEM]))
+    assert bond == Bond(None, (mark(CONVERSATION, "conv_1"), mark(SEALED, "x")), "conv_1")
+
+
+@pytest.mark.parametrize("held", [5, {}, {"id": None}, {"id": ""}, ""], ids=json.dumps)
+def test_a_conversation_without_an_id_is_left_to_the_upstream(held: object) -> None:
+    """S2: a continuation it is all the same."""
+    assert bond_of(asked(conversation=held)) == Bond(None, (), '"hi"')
+
+
+def test_a_request_is_known_by_its_newest_items_first() -> None:
+    """O3: of an item what it has sealed before its id."""
+    items = [{"id": "msg_1", "role": "user", "content": "x"}, {**SEALED_ITEM, "id": "rs_1"}, {"id": "msg_1"}]
+    assert bond_of(asked(input=items)) == Bond(
+        None, (mark(ITEM, "msg_1"), mark(SEALED, "x"), mark(ITEM, "rs_1")), json.dumps(items[0])
+    )
+
+
+def test_no_more_than_the_newest_marks_are_looked_up() -> None:
+    """O3: an agent's input has thousands of items."""
+    items = [{"id": f"msg_{number}"} for number in range(1000)]
+    assert marks_of_input(items) == tuple(mark(ITEM, f"msg_{999 - number}") for number in range(REQUEST_MARKS_MAX))
+
+
+@pytest.mark.parametrize(
+    ("fields", "affinity"),
+    [
+        pytest.param({"prompt_cache_key": "k"}, "k", id="the cache key"),
+        pytest.param({"prompt_cache_key": ""}, '"hi"', id="an empty one"),
+        pytest.param({"prompt_cache_key": 5}, '"hi"', id="one that is no text"),
+        pytest.param({"input": []}, "", id="no item"),
+        pytest.param({"input": [{"a": [1, {"b": 2}]}, 5]}, '{"a": [1, {"b": 2}]}', id="the first item"),
+        pytest.param({"input": ["x"]}, '"x"', id="a first item that is no object"),
+        pytest.param({"input": None}, "null", id="an input that is null"),
+    ],
+)
+def test_what_binds_beside_the_input_has_its_affinity(fields: dict[str, Any], affinity: str) -> None:
+    """O3: a stored prompt, or a header, may be anybody's."""
+    assert bond_of(asked(**{"prompt": {"id": "pmpt_1"}, **fields})) == Bond(None, (), affinity)
+    assert bond_of(asked(("x-codex-turn-state",), **fields)) == Bond(None, (), affinity)
+
+
+def test_an_affinity_is_as_it_is_written_whatever_stands_around_it() -> None:
+    """O3."""
+    body = RequestBody(b'{"input" : [ \n {"a":  1.0} ], "prompt": {"id": "p"}}')
+    request = TurnRequest(body, "m", eligibility(body, (), StatePolicy()), splices_store=False)
+    assert bond_of(request) == Bond(None, (), '{"a":  1.0}')
+
+
+@pytest.mark.parametrize(
+    ("item", "stored", "unstored"),
+    [
+        ({"id": "msg_1"}, (mark(ITEM, "msg_1"),), ()),
+        ({"id": "rs_1", "encrypted_content": "x"}, (mark(SEALED, "x"), mark(ITEM, "rs_1")), (mark(SEALED, "x"),)),
+        ({"id": "", "encrypted_content": ""}, (), ()),
+        ({"id": 5, "encrypted_content": ["x"]}, (), ()),
+        ("msg_1", (), ()),
+        (None, (), ()),
+    ],
+    ids=json.dumps,
+)
+def test_an_item_is_known_by_what_it_sealed_and_by_its_id_if_it_is_stored(
+    item: object, stored: tuple[str, ...], unstored: tuple[str, ...]
+) -> None:
+    """O3: nobody can resolve the id of what is stored nowhere."""
+    assert tuple(marks_of_item(item, is_stored=True)) == stored
+    assert tuple(marks_of_item(item, is_stored=False)) == unstored
+
+
+def test_a_mark_is_a_digest_whatever_the_text() -> None:
+    """O3: lone surrogates and NUL too; and a name of one kind is none of another."""
+    marks = {
+        mark(kind, text) for kind in (ITEM, SEALED, CONVERSATION) for text in ("", "x", "\0", "\ud800", "é" * 9999)
+    }
+    assert len(marks) == 15
+    assert {len(one) for one in marks} == {64}
