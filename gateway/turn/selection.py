@@ -110,8 +110,8 @@ class Selection:
 
     # --- choosing -----------------------------------------------------------------------------------------------
 
-    def first(self, model: Model, request: TurnRequest) -> Chosen:
-        """The route of a turn's first attempt. Raises Refusal `server_draining`, `payload_too_large` or
+    def first(self, model: Model, request: TurnRequest, who: str | None = None) -> Chosen:
+        """The route of a turn's first attempt; `who` is what a refusal calls the routes. Raises Refusal `server_draining`, `payload_too_large` or
         `no_route_available`."""
         if self._house.is_draining():
             raise Refusal("server_draining", "the gateway is shutting down")
@@ -120,7 +120,7 @@ class Selection:
             raise Refusal("payload_too_large", f"no route for the model {model.name!r} carries a request of that size")
         route = self._next(model, (), candidates, self._house.draw())
         if route is None:
-            raise self._none_available(model, candidates.values())
+            raise self._none_available(who or f"every route for the model {model.name!r}", candidates.values())
         return self._taken(route)
 
     def only(self, model: Model, request: TurnRequest, origin: str) -> Chosen:
@@ -129,7 +129,7 @@ class Selection:
         if route is None:
             text = f"the route that has what the request goes on from does not serve the model {model.name!r}"
             raise Refusal("no_route_available", text)
-        return self.first(narrowed(model, route), request)
+        return self.first(narrowed(model, route), request, "the route that has what the request goes on from")
 
     def by_affinity(self, model: Model, request: TurnRequest, account: str, affinity: str) -> Chosen:
         """O3: the route of a bound request whose origin nobody knows. Raises Refusal as `first` does."""
@@ -183,13 +183,13 @@ class Selection:
 
     # --- when there is none -------------------------------------------------------------------------------------
 
-    def _none_available(self, model: Model, routes: Collection[Route]) -> Refusal:
+    def _none_available(self, who: str, routes: Collection[Route]) -> Refusal:
         """X2: with the time at which the first of them may be back, as far as that is known."""
         why = [self._why_closed(route) for route in routes]
         soonest = min((seconds for _, seconds in why if seconds is not None), default=None)
         bounded = None if soonest is None else min(max(1, math.ceil(soonest)), limits.RETRY_ROUTE_SECONDS_MAX)
         words = " or ".join(dict.fromkeys(word for word, _ in why))
-        text = f"every route for the model {model.name!r} is {words}"
+        text = f"{who} is {words}"
         return Refusal("no_route_available", text, retry_after_seconds=bounded)
 
     def _why_closed(self, route: Route) -> tuple[str, float | None]:
