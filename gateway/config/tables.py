@@ -88,8 +88,8 @@ class Server(Section):
     allow_inline_secrets: bool = Field(default=False, description="C1")
     log_format: Literal["json", "console"] = "json"
     log_level: Literal["debug", "info", "warning", "error", "critical"] = "info"
-    data_plane: Literal["plain", "fast"] = Field(
-        default="plain", description="fast: a turn's bytes take a short way past the libraries' layers"
+    data_plane: Literal["fast", "plain"] = Field(
+        default="fast", description="plain: a turn's bytes go through the libraries' layers, piece by piece"
     )
     tls_certificate: FilePath | None = Field(default=None, description="a PEM chain, the leaf first")
     tls_key: FilePath | None = Field(default=None, description="its key, PEM, without a password")

@@ -11,9 +11,10 @@ from server.attacks.aftermath import assert_nothing_has_happened
 from server.attacks.ground import Ground, Witness, turn_request
 from server.attacks.http_cases import HTTP_CASES
 from server.attacks.websocket_cases import OPENED, WEBSOCKET_CASES, create, upgrade
-from server.attacks.wire import Reset, Step, Wait
+from server.attacks.wire import Reset, Step, Until, Wait
 
 IS_TLS = False
+PLANE = "fast"
 CLIENTS = 200
 CLIENTS_AT_ONCE = 50
 """In a storm."""
@@ -23,6 +24,8 @@ STORMS: dict[str, Sequence[Step]] = {
     "resets within a head": (b"POST /v1/responses HTTP/1.1\r\nhost:", Reset()),
     "resets within a turn": (turn_request("silent"), Wait(0.3), Reset()),
     "resets within a WebSocket's turn": (upgrade(), OPENED, create("silent"), Wait(0.3), Reset()),
+    "resets within output": (turn_request("ticking"), Until(rb"output_text\.delta"), Reset()),
+    "resets within a WebSocket's output": (upgrade(), create("ticking"), Until(rb"output_text\.delta"), Reset()),
     "connections that say nothing": (Wait(0.3),),
 }
 
