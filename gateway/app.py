@@ -33,6 +33,7 @@ from gateway.downstream.auth import Keys
 from gateway.downstream.connections import HTTPConnection, WebSocketConnection
 from gateway.downstream.health import HealthDoor
 from gateway.downstream.http import HTTPDoor, HTTPSettings, refuse
+from gateway.downstream.straight import StraightApp
 from gateway.downstream.websocket import WebSocketDoor, WebSocketSettings
 from gateway.metrics import PrometheusMeter
 from gateway.ports import Meter, Model, Route
@@ -144,7 +145,7 @@ class Gateway:
         return [upstream for upstream in self._upstreams.values() if isinstance(upstream, WebSocketUpstream)]
 
     def _app(self, parts: Parts) -> QuartTrio:
-        app = QuartTrio("gateway")
+        app = StraightApp("gateway", {("POST", "/v1/responses"): "create_response"})
         app.asgi_http_class = HTTPConnection
         app.asgi_websocket_class = WebSocketConnection
         app.config["MAX_CONTENT_LENGTH"] = self.config.limits.body_bytes_max

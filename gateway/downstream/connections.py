@@ -80,12 +80,15 @@ class Wire:
 
 
 class TurnResponse(TrioResponse):
-    """A response that a coroutine writes, so that a turn's nursery may live in it. It has no time limit (T8)."""
+    """A response that a coroutine writes, so that a turn's nursery may live in it. It has no time limit (T8), and none
+    of the parts that a response is made of: nobody reads them."""
 
     def __init__(self, run: Callable[[Wire], Awaitable[None]]) -> None:
-        super().__init__(b"")
         self.run = run
         self.timeout = None
+
+    def __repr__(self) -> str:
+        return "<TurnResponse>"
 
 
 class HTTPConnection(TrioASGIHTTPConnection):
