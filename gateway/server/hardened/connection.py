@@ -1,8 +1,9 @@
 """One TCP connection: whatever happens on it stays on it, and nothing on it waits for ever.
 
 _run --+-- _read_data    reads for the connection's whole life, each wait bounded by the protocol's patience
-       +-- TaskGroup     the requests' apps, pings, the idle timer
-       +-- _end_writes   a write is shielded; when the connection is cancelled it has a moment left
+       +-- TaskGroup     the requests' apps, pings
+       +-- _watch        closes the connection when it idles; and writes are shielded: when it is cancelled, they have
+                         a moment left
 
 All that is written goes through `write`. On the fast plane it tries the socket first: what the kernel takes at once
 needs no lock, no deadline and no wait. What it does not take at once waits as on the plain plane, in the same order.
@@ -18,7 +19,7 @@ from typing import Any, Final
 
 import structlog
 import trio
-from hypercorn.events import Closed, Event, RawData
+from hypercorn.events import Closed, Event, RawData, Updated
 from hypercorn.trio.tcp_server import MAX_RECV, TCPServer
 from hypercorn.typing import ConnectionState
 from hypercorn.utils import parse_socket_addr
@@ -56,6 +57,8 @@ class HardenedServer(TCPServer):
     _writes_end_at = inf
     _has_ended = False
     _newcomer_until = -inf
+    _idle_until = inf
+    """When it has idled for too long; infinity while a request is served."""
     _socket: socket.socket | None = None
     """What may be tried first."""
     _held_back = b""
@@ -114,7 +117,8 @@ class HardenedServer(TCPServer):
     async def _serve(self, is_tls: bool, client: tuple[str, int] | None, server: tuple[str, int] | None) -> None:
         self._newcomer_until = trio.current_time() + NEWCOMER_SECONDS_MAX
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._end_writes)
+            self._idle_until = trio.current_time() + self.config.keep_alive_timeout
+            nursery.start_soon(self._watch)
             async with InboxTaskGroup() as self._task_group:
                 state = ConnectionState(self.state)
                 place = self._task_group, state, is_tls, client, server
@@ -122,19 +126,29 @@ class HardenedServer(TCPServer):
                 self.protocol = HardenedHTTP1(
                     self.app, self.config, self.context, *place, self.protocol_send, short_way=short_way
                 )
-                await self.idle_task.restart(self._task_group, self._idle_timeout)
                 await self._read_data()
-                self._has_ended = True
-                await self.idle_task.stop()
+                self._has_ended, self._idle_until = True, inf
             nursery.cancel_scope.cancel()
 
-    async def _idle_timeout(self) -> None:
-        """Close what idles: for too long, or at the end, where a newcomer has a moment to say what it wants."""
-        with trio.move_on_after(self.config.keep_alive_timeout):
-            await self.context.terminated.wait()
+    async def _watch(self) -> None:
+        try:
+            await self._close_idle()
+            await trio.sleep_forever()
+        finally:
+            self._end_writes()
+
+    async def _close_idle(self) -> None:
+        """Close what idles: for too long, or at the end, where a newcomer has a moment to say what it wants. No request
+        wakes this: it looks when the connection could idle for too long at the soonest."""
+        while trio.current_time() < self._idle_until and not self.context.terminated.is_set():
+            soonest = trio.current_time() + self.config.keep_alive_timeout
+            with trio.move_on_at(min(self._idle_until, soonest)):
+                await self.context.terminated.wait()
+        if self.context.terminated.is_set():
             await trio.sleep_until(self._newcomer_until)
-        with trio.CancelScope(shield=True):
-            await self._initiate_server_close()
+        if self._idle_until < inf:
+            with trio.CancelScope(shield=True):
+                await self._initiate_server_close()
 
     # --- writing ----------------------------------------------------------------------------------------------------
 
@@ -147,9 +161,9 @@ class HardenedServer(TCPServer):
                 await self.write(b"")
             await self._end()
             await self.protocol.handle(Closed())
-        elif not self._has_ended:  # an idle timer that starts now would keep the socket of a peer that has left
+        elif isinstance(event, Updated) and not self._has_ended:
             self._newcomer_until = -inf  # it has said what it wants
-            await super().protocol_send(event)
+            self._idle_until = trio.current_time() + self.config.keep_alive_timeout if event.idle else inf
 
     def hold_back(self, data: bytes) -> None:
         """Write it with what comes next, which is at hand."""
@@ -218,14 +232,11 @@ class HardenedServer(TCPServer):
         if isinstance(stream, trio.SocketStream):
             stream.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET_ON_CLOSE)
 
-    async def _end_writes(self) -> None:
-        """Wait for the connection to be cancelled; then its writes, which do not see it, end soon too."""
-        try:
-            await trio.sleep_forever()
-        finally:
-            self._writes_end_at = trio.current_time() + LAST_WRITE_SECONDS_MAX
-            if self._write_scope is not None:
-                self._write_scope.deadline = min(self._write_scope.deadline, self._writes_end_at)
+    def _end_writes(self) -> None:
+        """The connection is cancelled: its writes, which do not see it, end soon too."""
+        self._writes_end_at = trio.current_time() + LAST_WRITE_SECONDS_MAX
+        if self._write_scope is not None:
+            self._write_scope.deadline = min(self._write_scope.deadline, self._writes_end_at)
 
     # --- reading ----------------------------------------------------------------------------------------------------
 
