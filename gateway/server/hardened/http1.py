@@ -79,6 +79,8 @@ class HardenedHTTP1(H11Protocol):
         self._receiving = trio.Lock()
         self._behind = b""
         self._is_refused = False
+        self._is_over = False
+        """Nobody reads any more: what waits behind an answer is not begun, for nobody would tell its app of the end."""
         self._continuing: object = None
         """The cycle whose peer is told to go on, if it has to be."""
         self._websocket: HardenedWebSocket | None = None
@@ -94,6 +96,7 @@ class HardenedHTTP1(H11Protocol):
     async def handle(self, event: Event) -> None:
         """Bytes from the peer, in their order; or its end."""
         if not isinstance(event, RawData):
+            self._is_over = True
             await super().handle(event)
             return
         async with self._receiving:
@@ -110,7 +113,7 @@ class HardenedHTTP1(H11Protocol):
 
     async def _receive(self, data: bytes) -> None:
         """b"" is the peer's end."""
-        if self._is_refused:
+        if self._is_refused or self._is_over:
             return
         if self._websocket is not None or self.connection.their_state is h11.SEND_BODY:
             self.connection.receive_data(data)
@@ -281,7 +284,7 @@ class HardenedHTTP1(H11Protocol):
 
     def _can_go_on(self) -> bool:
         is_done = self.connection.our_state is h11.DONE and self.connection.their_state is h11.DONE
-        return is_done and not self._is_refused and not self.context.terminated.is_set()
+        return is_done and not self._is_refused and not self._is_over and not self.context.terminated.is_set()
 
     async def _receive_behind(self) -> None:
         async with self._receiving:
