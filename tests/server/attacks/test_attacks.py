@@ -24,10 +24,15 @@ STORMS: dict[str, Sequence[Step]] = {
     "resets within a head": (b"POST /v1/responses HTTP/1.1\r\nhost:", Reset()),
     "resets within a turn": (turn_request("silent"), Wait(0.3), Reset()),
     "resets within a WebSocket's turn": (upgrade(), OPENED, create("silent"), Wait(0.3), Reset()),
-    "resets within output": (turn_request("ticking"), Until(rb"output_text\.delta"), Reset()),
-    "resets within a WebSocket's output": (upgrade(), create("ticking"), Until(rb"output_text\.delta"), Reset()),
     "connections that say nothing": (Wait(0.3),),
 }
+
+LEAVING: dict[str, Sequence[Step]] = {
+    "HTTP": (turn_request("ticking"), Until(rb"output_text\.delta"), Reset()),
+    "WebSocket": (upgrade(), create("ticking"), Until(rb"output_text\.delta"), Reset()),
+}
+LEAVING_AT_ONCE = 8
+"""As many as the machine serves without a pause that the witness would notice."""
 
 
 @pytest.mark.parametrize("case", [*HTTP_CASES, *WEBSOCKET_CASES])
@@ -45,5 +50,19 @@ def test_a_storm_of_clients(case: str, attacked: Ground, witness: Witness, at_re
         attacked.peer().play(STORMS[case])
 
     with ThreadPoolExecutor(CLIENTS_AT_ONCE) as clients:
+        list(clients.map(play, range(CLIENTS)))
+    assert_nothing_has_happened(attacked, witness, at_rest)
+
+
+@pytest.mark.parametrize("door", LEAVING)
+def test_200_clients_that_leave_in_mid_output(
+    door: str, attacked: Ground, witness: Witness, at_rest: tuple[int, int]
+) -> None:
+    """Whatever is being written to them at that moment."""
+
+    def play(_number: int) -> None:
+        attacked.peer().play(LEAVING[door])
+
+    with ThreadPoolExecutor(LEAVING_AT_ONCE) as clients:
         list(clients.map(play, range(CLIENTS)))
     assert_nothing_has_happened(attacked, witness, at_rest)
