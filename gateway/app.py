@@ -32,6 +32,7 @@ from gateway.downstream.connections import HTTPConnection, WebSocketConnection
 from gateway.downstream.health import HealthDoor
 from gateway.downstream.http import HTTPDoor, HTTPSettings
 from gateway.downstream.models import ModelsDoor
+from gateway.downstream.straight import StraightApp
 from gateway.downstream.websocket import WebSocketDoor, WebSocketSettings
 from gateway.metrics import PrometheusMeter
 from gateway.routes import Network, OverHTTP, Routes
@@ -156,7 +157,7 @@ class Gateway:
                 nursery.cancel_scope.cancel()
 
     def _app(self, parts: Parts) -> QuartTrio:
-        app = QuartTrio("gateway")
+        app = StraightApp("gateway", {("POST", "/v1/responses"): "create_response"})
         app.asgi_http_class = HTTPConnection
         app.asgi_websocket_class = WebSocketConnection
         app.config["MAX_CONTENT_LENGTH"] = self.config.limits.body_bytes_max

@@ -111,6 +111,20 @@ class Inbound(Protocol):
         ...
 
 
+DIRECT: Final = "gateway.direct"
+"""The name under which an ASGI state has its `Direct`, where the server lets a door write past ASGI."""
+
+
+class Direct(Protocol):
+    """The short way to one client, for what is small and comes often: the body of a response whose head was sent, or
+    the text messages of a WebSocket that is open. It keeps its place among all else that is written to the client."""
+
+    async def write(self, pieces: Sequence[bytes]) -> None:
+        """Write parts of the body, or one text message each (UTF-8); returns when the transport has taken them, whether
+        or not that took a wait. To a client that has left they go nowhere, but it yields."""
+        ...
+
+
 class NoBounds:
     """Room for everybody (Places), and nobody counts (Inbound)."""
 

@@ -236,6 +236,7 @@ async def serve_gateway(
             on_cut=gateway.meter.connection_cut,
             on_refused=partial(gateway.meter.refused, Door.HTTP),
             inbound=gateway.inbound,
+            is_fast=settings.data_plane == "fast",
             tls=tls,
             way_down=way_down,
             on_listening=on_listening,

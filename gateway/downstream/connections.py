@@ -18,7 +18,7 @@ from quart.wrappers import Request
 from quart_trio.asgi import TrioASGIHTTPConnection, TrioASGIWebsocketConnection
 from quart_trio.wrappers import TrioResponse
 
-from gateway.ports import INBOUND, Inbound, NoBounds
+from gateway.ports import DIRECT, INBOUND, Direct, Inbound, NoBounds
 
 Send = Callable[[dict[str, Any]], Awaitable[None]]
 RawHeaders = Iterable[tuple[str, str]]
@@ -57,8 +57,9 @@ class Departure:
 class Wire:
     """An HTTP response in the hands of a turn: its head and body as they come, and the client's departure."""
 
-    def __init__(self, send: Send, departure: Departure) -> None:
+    def __init__(self, send: Send, departure: Departure, direct: Direct | None = None) -> None:
         self._send = send
+        self._direct = direct
         self.departure = departure
 
     async def start(self, status: int, headers: RawHeaders) -> None:
@@ -68,7 +69,10 @@ class Wire:
 
     async def write(self, data: bytes) -> None:
         """Send a piece of the body."""
-        await self._send({"type": "http.response.body", "body": data, "more_body": True})
+        if self._direct is None:
+            await self._send({"type": "http.response.body", "body": data, "more_body": True})
+        else:
+            await self._direct.write((data,))
 
     async def end(self, data: bytes = b"") -> None:
         """Send the last piece of the body."""
@@ -76,12 +80,15 @@ class Wire:
 
 
 class TurnResponse(TrioResponse):
-    """A response that a coroutine writes, so that a turn's nursery may live in it. It has no time limit (T8)."""
+    """A response that a coroutine writes, so that a turn's nursery may live in it. It has no time limit (T8), and none
+    of the parts that a response is made of: nobody reads them."""
 
     def __init__(self, run: Callable[[Wire], Awaitable[None]]) -> None:
-        super().__init__(b"")
         self.run = run
         self.timeout = None
+
+    def __repr__(self) -> str:
+        return "<TurnResponse>"
 
 
 class HTTPConnection(TrioASGIHTTPConnection):
@@ -118,9 +125,15 @@ class HTTPConnection(TrioASGIHTTPConnection):
     async def _send_response(self, send: ASGISendCallable, response: ResponseTypes) -> None:
         self._is_answering = True
         if isinstance(response, TurnResponse):
-            await response.run(Wire(cast(Send, send), self._departure))
+            await response.run(Wire(cast(Send, send), self._departure, direct_of(self.scope)))
         else:
             await super()._send_response(send, response)
+
+
+def direct_of(scope: Any) -> Direct | None:
+    """The short way to the client, if the server has one."""
+    direct: Direct | None = (scope.get("state") or {}).get(DIRECT)
+    return direct
 
 
 def held_by(request: Request) -> ExitStack:

@@ -33,7 +33,7 @@ from gateway.downstream.addresses import client_address
 from gateway.downstream.aside import Aside
 from gateway.downstream.auth import Keys
 from gateway.downstream.bodies import turn_request
-from gateway.downstream.connections import Departure
+from gateway.downstream.connections import Departure, direct_of
 from gateway.downstream.errors import refusal_body, to_json, websocket_event, websocket_failure, websocket_refusal
 from gateway.downstream.frames import Create, Frame, Line, Refused, Steer, bytes_of, echo, read_frame
 from gateway.downstream.headers import chosen_subprotocol
@@ -162,8 +162,8 @@ class Connection:
         self._limit_at = trio.current_time() + settings.connection_seconds
         self._departure = Departure()
         self._line = Line(settings.waiting_creates_max, settings.waiting_bytes_max)
-        state = cast("dict[str, Inbound]", socket.scope.get("state") or {})
-        self._inbound = state.get(INBOUND) or NoBounds()
+        self._inbound = cast("dict[str, Inbound]", socket.scope.get("state") or {}).get(INBOUND) or NoBounds()
+        self._direct = direct_of(socket.scope)
         self._news = trio.Event()
         self._turn_runs = False
         self._turns_begun = 0
@@ -327,12 +327,15 @@ class Connection:
         self._meter.refused(Door.WEBSOCKET, refusal.code)
         await self._send(websocket_refusal(refusal, request_id, echoed))
 
-    async def _send(self, data: bytes) -> None:
-        """One text frame, none behind a close. Hypercorn's send to a closed socket neither raises nor yields: so yield
-        here."""
-        await trio.lowlevel.checkpoint()
-        if not self._is_closed:
-            await self._socket.send(data.decode("utf-8", "surrogatepass"))
+    async def _send(self, *frames: bytes) -> None:
+        """One text frame each, none behind a close."""
+        if self._direct is not None and not self._is_closed:
+            await self._direct.write(frames)
+            return
+        for data in frames:
+            await trio.lowlevel.checkpoint()  # for Hypercorn's send to a closed socket does not
+            if not self._is_closed:
+                await self._socket.send(data.decode("utf-8", "surrogatepass"))
 
     async def _close(self, code: int, reason: str) -> None:
         if not self._is_closed:
@@ -362,7 +365,7 @@ class WebSocketClient:
     quiet_deadline = math.inf
 
     def __init__(
-        self, send: Callable[[bytes], Awaitable[None]], departure: Departure, turn_id: str, stream_id: str | None
+        self, send: Callable[..., Awaitable[None]], departure: Departure, turn_id: str, stream_id: str | None
     ) -> None:
         self._send = send
         self._departure = departure
@@ -379,8 +382,7 @@ class WebSocketClient:
         """One text frame for each event; exactly one for a failure (X4)."""
         self.is_cut_off = True
         if isinstance(frames, Deliver):
-            for event in frames.events:
-                await self._send(insert_members(websocket_event(event), self._stream))
+            await self._send(*[insert_members(websocket_event(event), self._stream) for event in frames.events])
         else:
             self.failure_code = frames.failure.code
             await self._send(insert_members(websocket_failure(frames, self._turn_id), self._stream))

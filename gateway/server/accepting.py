@@ -113,8 +113,10 @@ def _with_whole_answers(app: Any, closing: trio.Event) -> Any:
         async def send_whole(message: Any) -> None:
             if message["type"] == "http.response.start" and closing.is_set():
                 message = {**message, "headers": [*message.get("headers", ()), (b"connection", b"close")]}
-            is_last = message["type"] == "http.response.body" and not message.get("more_body", False)
-            with trio.CancelScope(shield=is_last):  # writes and closes have their own bounds
+            if message["type"] == "http.response.body" and not message.get("more_body", False):
+                with trio.CancelScope(shield=True):  # writes and closes have their own bounds
+                    await send(message)
+            else:
                 await send(message)
 
         await app(scope, receive, send_whole)

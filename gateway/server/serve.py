@@ -102,6 +102,7 @@ async def serve(
     on_cut: Callable[[str], None] = lambda why: None,
     on_refused: Callable[[str], None] = lambda code: None,
     inbound: InboundBytes | None = None,
+    is_fast: bool = False,
     tls: ssl.SSLContext | None = None,
     way_down: WayDown | None = None,
     on_listening: Callable[[], None] = lambda: None,
@@ -117,7 +118,7 @@ async def serve(
     hardened.install()
     config = _hypercorn_config(drain_seconds, websocket_message_bytes_max, write_seconds, ping_seconds)
     config.pace, config.on_cut, config.on_refused = pace, on_cut, on_refused
-    config.inbound = inbound or InboundBytes()
+    config.inbound, config.is_fast = inbound or InboundBytes(), is_fast
     everything = trio.CancelScope()
 
     def opened() -> None:

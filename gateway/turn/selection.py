@@ -111,8 +111,8 @@ class Selection:
     # --- choosing -----------------------------------------------------------------------------------------------
 
     def first(self, model: Model, request: TurnRequest, who: str | None = None) -> Chosen:
-        """The route of a turn's first attempt; `who` is what a refusal calls the routes. Raises Refusal `server_draining`, `payload_too_large` or
-        `no_route_available`."""
+        """The route of a turn's first attempt; `who` is what a refusal calls the routes. Raises Refusal
+        `server_draining`, `payload_too_large` or `no_route_available`."""
         if self._house.is_draining():
             raise Refusal("server_draining", "the gateway is shutting down")
         candidates = self._candidates(model, request)

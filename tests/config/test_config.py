@@ -69,6 +69,7 @@ def test_the_defaults_are_those_of_the_specification() -> None:
         "allow_inline_secrets": False,
         "log_format": "json",
         "log_level": "info",
+        "data_plane": "fast",
         "tls_certificate": None,
         "tls_key": None,
         "control_socket": None,

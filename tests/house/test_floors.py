@@ -48,6 +48,7 @@ CATCHES_EVERYTHING = {
     "gateway/lock/driver.py": "the server's place: what the app raises is kept for whoever plays it",
     "gateway/lock/mutating.py": "a mutant may break the gateway in any way: whatever it raises has shown it",
     "gateway/upstream/line.py": "the edge of a connection to an upstream: whatever a peer provokes ends that line only",
+    "gateway/downstream/straight.py": "the request's edge: a failed view is answered by the app's error pages",
     "gateway/downstream/websocket.py": "the connection's edge: a bug of ours closes one connection, with its code",
     "gateway/ledger/leases.py": "the task's edge: a lease that cannot be kept or ended is left to the next look",
     "gateway/store/commit.py": "the operation's edge: what one runs into is its own answer, and keeps no other",

@@ -11,12 +11,16 @@ tests/server/hardened shows each fault on the stock classes, so that a release t
 | closing a connection may wait for its peer for ever | is bounded | connection.py |
 | a refused peer that still sends sees a reset | is read for a moment, and sees the answer | connection.py |
 | at the end a connection accepted just before is closed unheard | has a moment to say what it wants | connection.py |
+| a write is a lock, a scope and three waits | tries the socket first (fast plane) | connection.py |
+| each piece of a body or message passes four layers | may be framed and written at once (fast plane) | direct.py |
+| the idle timer is a task for each request | is the connection's own watch | connection.py |
 | a slow app's full queue keeps the disconnect from it | it never waits; bytes are counted | inbox.py |
 | a head has an idle connection's time, a body any | each has a bound or a pace of its own | patience.py |
 | obs-fold, bare LF and CR are accepted; a head has no exact bound | 400; 431 | heads.py |
 | clear-text HTTP/2 is always on | is answered 505, an upgrade to it ignored | http1.py |
 | CL+TE is accepted | is refused with 400 | http1.py |
 | bytes behind a body blind it to the peer's leaving | wait where they stop no one | http1.py |
+| a request may be begun behind its peer's end | is not: nobody would tell its app of the end | http1.py |
 | an invalid upgrade is a bare 400 | is an ordinary request for the app to answer | http1.py |
 | non-ASCII in a handshake ends the process | is refused with 400 | http1.py |
 | a body is asked for (100) before the app can refuse it | is asked for a moment later | http1.py |

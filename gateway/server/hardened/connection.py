@@ -1,8 +1,12 @@
 """One TCP connection: whatever happens on it stays on it, and nothing on it waits for ever.
 
 _run --+-- _read_data    reads for the connection's whole life, each wait bounded by the protocol's patience
-       +-- TaskGroup     the requests' apps, pings, the idle timer
-       +-- _end_writes   a write is shielded; when the connection is cancelled it has a moment left
+       +-- TaskGroup     the requests' apps, pings
+       +-- _watch        closes the connection when it idles; and writes are shielded: when it is cancelled, they have
+                         a moment left
+
+All that is written goes through `write`. On the fast plane it tries the socket first: what the kernel takes at once
+needs no lock, no deadline and no wait. What it does not take at once waits as on the plain plane, in the same order.
 """
 
 from __future__ import annotations
@@ -15,7 +19,7 @@ from typing import Any, Final
 
 import structlog
 import trio
-from hypercorn.events import Closed, Event, RawData
+from hypercorn.events import Closed, Event, RawData, Updated
 from hypercorn.trio.tcp_server import MAX_RECV, TCPServer
 from hypercorn.typing import ConnectionState
 from hypercorn.utils import parse_socket_addr
@@ -36,6 +40,9 @@ could tell its client not to come, and closed at once it would look like a reset
 LAST_WRITE_SECONDS_MAX: Final = 0.25
 """What a write has left when its connection is cancelled: at the drain's end, or on a second signal."""
 
+WRITES_PER_PASS: Final = 32
+"""So many writes that did not have to wait; then others have their turn."""
+
 RESET_ON_CLOSE: Final = struct.pack("ii", 1, 0)
 """SO_LINGER on, zero seconds: closing sends a reset."""
 
@@ -50,6 +57,13 @@ class HardenedServer(TCPServer):
     _writes_end_at = inf
     _has_ended = False
     _newcomer_until = -inf
+    _idle_until = inf
+    """When it has idled for too long; infinity while a request is served."""
+    _socket: socket.socket | None = None
+    """What may be tried first."""
+    _held_back = b""
+    """A head whose first piece of body comes at once, in the same write."""
+    _unwaited = 0
 
     async def run(self) -> None:
         """Serve the connection; an exception ends it and nothing else."""
@@ -81,7 +95,9 @@ class HardenedServer(TCPServer):
         """The socket, its TLS handshake done; None if that failed."""
         stream: Any = self.stream  # Hypercorn has it as TLS's, which it need not be
         if not isinstance(stream, trio.SSLStream):
-            return stream.socket, False
+            if settings_of(self.config).is_fast and isinstance(stream, trio.SocketStream):
+                self._own_socket(stream)
+            return self.stream.socket, False
         with trio.move_on_after(self.config.ssl_handshake_timeout):
             try:
                 await stream.do_handshake()
@@ -90,43 +106,107 @@ class HardenedServer(TCPServer):
             return stream.transport_stream.socket, True
         return None, True
 
+    def _own_socket(self, stream: trio.SocketStream) -> None:
+        """Take the socket over from its stream. A socket object, never a descriptor's number: closed it writes to
+        nobody, whoever has the number by then."""
+        given = stream.socket
+        kind = given.family, given.type, given.proto
+        self._socket = socket.socket(*kind, fileno=given.detach())
+        self.stream = trio.SocketStream(trio.socket.from_stdlib_socket(self._socket))  # type: ignore[assignment]  # as above
+
     async def _serve(self, is_tls: bool, client: tuple[str, int] | None, server: tuple[str, int] | None) -> None:
         self._newcomer_until = trio.current_time() + NEWCOMER_SECONDS_MAX
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._end_writes)
+            self._idle_until = trio.current_time() + self.config.keep_alive_timeout
+            nursery.start_soon(self._watch)
             async with InboxTaskGroup() as self._task_group:
                 state = ConnectionState(self.state)
                 place = self._task_group, state, is_tls, client, server
-                self.protocol = HardenedHTTP1(self.app, self.config, self.context, *place, self.protocol_send)
-                await self.idle_task.restart(self._task_group, self._idle_timeout)
+                short_way = (self.write, self.hold_back) if settings_of(self.config).is_fast else None
+                self.protocol = HardenedHTTP1(
+                    self.app, self.config, self.context, *place, self.protocol_send, short_way=short_way
+                )
                 await self._read_data()
-                self._has_ended = True
-                await self.idle_task.stop()
+                self._has_ended, self._idle_until = True, inf
             nursery.cancel_scope.cancel()
 
-    async def _idle_timeout(self) -> None:
-        """Close what idles: for too long, or at the end, where a newcomer has a moment to say what it wants."""
-        with trio.move_on_after(self.config.keep_alive_timeout):
-            await self.context.terminated.wait()
+    async def _watch(self) -> None:
+        try:
+            await self._close_idle()
+            await trio.sleep_forever()
+        finally:
+            self._end_writes()
+
+    async def _close_idle(self) -> None:
+        """Close what idles: for too long, or at the end, where a newcomer has a moment to say what it wants. No request
+        wakes this: it looks when the connection could idle for too long at the soonest."""
+        while trio.current_time() < self._idle_until and not self.context.terminated.is_set():
+            soonest = trio.current_time() + self.config.keep_alive_timeout
+            with trio.move_on_at(min(self._idle_until, soonest)):
+                await self.context.terminated.wait()
+        if self.context.terminated.is_set():
             await trio.sleep_until(self._newcomer_until)
-        with trio.CancelScope(shield=True):
-            await self._initiate_server_close()
+        if self._idle_until < inf:
+            with trio.CancelScope(shield=True):
+                await self._initiate_server_close()
 
     # --- writing ----------------------------------------------------------------------------------------------------
 
     async def protocol_send(self, event: Event) -> None:
         """What the protocol wants done. Bytes are written with a deadline (T6)."""
         if isinstance(event, RawData):
-            async with self.send_lock:
-                is_written = await self._write(event.data)
-            if not is_written:
-                await self.protocol.handle(Closed())
+            await self.write(event.data)
         elif isinstance(event, Closed):
+            if self._held_back:
+                await self.write(b"")
             await self._end()
             await self.protocol.handle(Closed())
-        elif not self._has_ended:  # an idle timer that starts now would keep the socket of a peer that has left
+        elif isinstance(event, Updated) and not self._has_ended:
             self._newcomer_until = -inf  # it has said what it wants
-            await super().protocol_send(event)
+            self._idle_until = trio.current_time() + self.config.keep_alive_timeout if event.idle else inf
+
+    def hold_back(self, data: bytes) -> None:
+        """Write it with what comes next, which is at hand."""
+        self._held_back += data
+
+    async def write(self, data: bytes) -> None:
+        """All of it, in its place. The wait before it may be cancelled, it may not. A peer that has left, or that takes
+        nothing, is told to the protocol."""
+        if self._unwaited >= WRITES_PER_PASS:
+            self._unwaited = 0
+            await trio.lowlevel.checkpoint()
+        if self._socket is None or self.send_lock.locked():
+            async with self.send_lock:
+                is_written = await self._write(self._behind_held_back(data))
+        else:
+            is_written = await self._write_at_once(self._socket, self._behind_held_back(data))
+        if not is_written:
+            await self.protocol.handle(Closed())
+
+    def _behind_held_back(self, data: bytes) -> bytes:
+        if self._held_back:
+            data, self._held_back = self._held_back + data, b""
+        return data
+
+    async def _write_at_once(self, sock: socket.socket, data: bytes) -> bool:
+        """What the kernel takes; the rest waits, and holds the lock. It is free, and there is no wait before it is
+        taken: nothing comes between the two parts."""
+        if not data:
+            return True
+        self._unwaited += 1
+        try:
+            sent = sock.send(data)
+        except BlockingIOError:
+            sent = 0
+        except OSError:  # the peer has left, or the connection was closed on this side
+            return False
+        if sent == len(data):
+            return True
+        self.send_lock.acquire_nowait()
+        try:
+            return await self._write(data[sent:])
+        finally:
+            self.send_lock.release()
 
     async def _write(self, data: bytes) -> bool:
         """Shielded, so that no cancellation leaves half a frame behind. A peer that takes nothing is dropped."""
@@ -152,14 +232,11 @@ class HardenedServer(TCPServer):
         if isinstance(stream, trio.SocketStream):
             stream.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET_ON_CLOSE)
 
-    async def _end_writes(self) -> None:
-        """Wait for the connection to be cancelled; then its writes, which do not see it, end soon too."""
-        try:
-            await trio.sleep_forever()
-        finally:
-            self._writes_end_at = trio.current_time() + LAST_WRITE_SECONDS_MAX
-            if self._write_scope is not None:
-                self._write_scope.deadline = min(self._write_scope.deadline, self._writes_end_at)
+    def _end_writes(self) -> None:
+        """The connection is cancelled: its writes, which do not see it, end soon too."""
+        self._writes_end_at = trio.current_time() + LAST_WRITE_SECONDS_MAX
+        if self._write_scope is not None:
+            self._write_scope.deadline = min(self._write_scope.deadline, self._writes_end_at)
 
     # --- reading ----------------------------------------------------------------------------------------------------
 

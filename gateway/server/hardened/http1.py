@@ -9,8 +9,9 @@ bytes --> a head is due:    HeadGuard --> h11 --> a request, its stream, its app
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from itertools import chain
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import h11
 import trio
@@ -20,7 +21,8 @@ from hypercorn.protocol.h11 import STREAM_ID, H11Protocol, H11WSConnection
 from hypercorn.protocol.http_stream import HTTPStream
 from hypercorn.typing import ConnectionState
 
-from gateway.ports import INBOUND
+from gateway.ports import DIRECT, INBOUND, Direct
+from gateway.server.hardened.direct import DirectBody, DirectTexts, Write
 from gateway.server.hardened.heads import BAD_REQUEST, HeadGuard
 from gateway.server.hardened.patience import Patience
 from gateway.server.hardened.refusals import REASONS, refusal
@@ -49,25 +51,36 @@ BLANK: Final = b"\r\n"
 class HardenedHTTPStream(HTTPStream):
     """One request and its response."""
 
+    direct: DirectBody | None = None
+
     async def app_send(self, message: Any) -> None:
         """What the app sends; to a peer that has left it goes nowhere, but it yields."""
         if self.closed:
             await trio.lowlevel.checkpoint()
-        else:
-            await super().app_send(message)
+            return
+        await super().app_send(message)
+        if self.direct is not None and message is not None and message["type"] == "http.response.start":
+            self.direct.head_was_sent(int(message["status"]), message.get("headers", ()))
+
+
+ShortWay = tuple[Write, Callable[[bytes], None]]
+"""Of a connection on the fast plane: how to write past the layers, and how to have a head written with its body."""
 
 
 class HardenedHTTP1(H11Protocol):
-    """Hypercorn's HTTP/1.1."""
+    """Hypercorn's HTTP/1.1. Without a `short_way` all is written by the layers, piece by piece."""
 
-    def __init__(self, *arguments: Any) -> None:
+    def __init__(self, *arguments: Any, short_way: ShortWay | None) -> None:
         super().__init__(*arguments)
+        self._short_way = short_way
         self.patience = Patience(settings_of(self.config).pace)
         self._share = settings_of(self.config).inbound.share()
         self._guard = HeadGuard(self.config.h11_max_incomplete_size)
         self._receiving = trio.Lock()
         self._behind = b""
         self._is_refused = False
+        self._is_over = False
+        """Nobody reads any more: what waits behind an answer is not begun, for nobody would tell its app of the end."""
         self._continuing: object = None
         """The cycle whose peer is told to go on, if it has to be."""
         self._websocket: HardenedWebSocket | None = None
@@ -83,6 +96,7 @@ class HardenedHTTP1(H11Protocol):
     async def handle(self, event: Event) -> None:
         """Bytes from the peer, in their order; or its end."""
         if not isinstance(event, RawData):
+            self._is_over = True
             await super().handle(event)
             return
         async with self._receiving:
@@ -99,7 +113,7 @@ class HardenedHTTP1(H11Protocol):
 
     async def _receive(self, data: bytes) -> None:
         """b"" is the peer's end."""
-        if self._is_refused:
+        if self._is_refused or self._is_over:
             return
         if self._websocket is not None or self.connection.their_state is h11.SEND_BODY:
             self.connection.receive_data(data)
@@ -217,11 +231,21 @@ class HardenedHTTP1(H11Protocol):
             self.connection = H11WSConnection(self.connection)
         else:
             self.stream = HardenedHTTPStream(self.app, self.config, self.context, self.task_group, *place)
-        await self.stream.handle(self._asgi_request(request))
+        await self.stream.handle(self._asgi_request(request, self._direct_for(self.stream)))
         self.keep_alive_requests += 1
         await self.context.mark_request()
 
-    def _asgi_request(self, request: h11.Request) -> Request:
+    def _direct_for(self, stream: HardenedHTTPStream | HardenedWebSocket) -> dict[str, Direct]:
+        """The app's short way, if there is one."""
+        if self._short_way is None:
+            return {}
+        write, _ = self._short_way
+        if isinstance(stream, HardenedWebSocket):
+            return {DIRECT: DirectTexts(stream, write, stream.note_sign_of_life)}
+        stream.direct = DirectBody(stream, write)
+        return {DIRECT: stream.direct}
+
+    def _asgi_request(self, request: h11.Request, direct: dict[str, Direct]) -> Request:
         path = TARGET.fullmatch(request.target)
         return Request(
             stream_id=STREAM_ID,
@@ -229,8 +253,20 @@ class HardenedHTTP1(H11Protocol):
             http_version=request.http_version.decode(),
             method=request.method.decode("ascii").upper(),
             raw_path=request.target if path is None else path[1],
-            state=ConnectionState({**self.connection_state, INBOUND: self._share}),
+            state=ConnectionState({**self.connection_state, INBOUND: self._share, **direct}),
         )
+
+    async def _send_h11_event(self, event: Any) -> None:
+        """A head waits for its body where it can: the app has one at hand, or has failed."""
+        if self._short_way is None or not isinstance(event, h11.Response):
+            await super()._send_h11_event(event)
+            return
+        _, hold_back = self._short_way
+        try:
+            hold_back(self.connection.send(event) or b"")
+        except h11.LocalProtocolError:
+            if self.connection.their_state is not h11.ERROR:
+                raise
 
     async def _maybe_recycle(self) -> None:
         """A response has ended: close, or go on with what the peer has sent meanwhile. The app, which is told that
@@ -248,7 +284,7 @@ class HardenedHTTP1(H11Protocol):
 
     def _can_go_on(self) -> bool:
         is_done = self.connection.our_state is h11.DONE and self.connection.their_state is h11.DONE
-        return is_done and not self._is_refused and not self.context.terminated.is_set()
+        return is_done and not self._is_refused and not self._is_over and not self.context.terminated.is_set()
 
     async def _receive_behind(self) -> None:
         async with self._receiving:
@@ -258,6 +294,10 @@ class HardenedHTTP1(H11Protocol):
 
     async def _close_stream(self) -> None:
         """What the request held is given back with it."""
+        if self.stream is not None:  # it and its short way are a ring, which may not be collected for minutes
+            cast(dict[str, Any], self.stream.scope)["state"].pop(DIRECT, None)
+            if isinstance(self.stream, HardenedHTTPStream):
+                self.stream.direct = None
         await super()._close_stream()
         self._share.give_all_back()
 

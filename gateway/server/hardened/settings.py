@@ -41,6 +41,8 @@ class HardenedConfig(Config):
 
     write_seconds: float = limits.WRITE_SECONDS_MAX
     """T6: for one write."""
+    is_fast: bool = False
+    """Whether writes try the socket first, and doors have their short way (direct.py)."""
     pace: Pace = Pace()
     """What a request may take to arrive."""
     inbound: InboundBytes = InboundBytes()

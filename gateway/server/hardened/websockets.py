@@ -181,9 +181,14 @@ class HardenedWebSocket(WSStream):
 
     # --- signs of life ----------------------------------------------------------------------------------------------
 
+    def note_sign_of_life(self) -> None:
+        """Something is written: the peer may have to read much before it comes to a ping; its reading has a bound
+        (T6)."""
+        self._silent_pings = 0
+
     async def _send_wsproto_event(self, event: WebSocketEvent) -> None:
         if not isinstance(event, Ping):
-            self._silent_pings = 0  # it may have to read much before it comes to a ping; its reading has a bound (T6)
+            self.note_sign_of_life()
         await super()._send_wsproto_event(event)
 
     async def _send_pings(self) -> None:

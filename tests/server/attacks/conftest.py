@@ -1,4 +1,4 @@
-"""One gateway for each module of attacks, over TLS where its `IS_TLS` says so, and a witness."""
+"""One gateway for each module of attacks, over TLS and on the data plane as it says, and a witness."""
 
 from collections.abc import Iterator
 
@@ -9,7 +9,9 @@ from server.attacks.ground import Ground, Witness, ground
 
 @pytest.fixture(scope="module")
 def attacked(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ground]:
-    with ground(tmp_path_factory.mktemp("attacked"), is_tls=request.module.IS_TLS) as found:
+    module = request.module
+    plane = f'data_plane = "{module.PLANE}"'
+    with ground(tmp_path_factory.mktemp("attacked"), plane, is_tls=module.IS_TLS) as found:
         found.play_turn()
         yield found
 

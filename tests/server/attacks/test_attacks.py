@@ -11,9 +11,10 @@ from server.attacks.aftermath import assert_nothing_has_happened
 from server.attacks.ground import Ground, Witness, turn_request
 from server.attacks.http_cases import HTTP_CASES
 from server.attacks.websocket_cases import OPENED, WEBSOCKET_CASES, create, upgrade
-from server.attacks.wire import Reset, Step, Wait
+from server.attacks.wire import Reset, Step, Until, Wait
 
 IS_TLS = False
+PLANE = "fast"
 CLIENTS = 200
 CLIENTS_AT_ONCE = 50
 """In a storm."""
@@ -25,6 +26,13 @@ STORMS: dict[str, Sequence[Step]] = {
     "resets within a WebSocket's turn": (upgrade(), OPENED, create("silent"), Wait(0.3), Reset()),
     "connections that say nothing": (Wait(0.3),),
 }
+
+LEAVING: dict[str, Sequence[Step]] = {
+    "HTTP": (turn_request("ticking"), Until(rb"output_text\.delta"), Reset()),
+    "WebSocket": (upgrade(), create("ticking"), Until(rb"output_text\.delta"), Reset()),
+}
+LEAVING_AT_ONCE = 8
+"""As many as the machine serves without a pause that the witness would notice."""
 
 
 @pytest.mark.parametrize("case", [*HTTP_CASES, *WEBSOCKET_CASES])
@@ -42,5 +50,19 @@ def test_a_storm_of_clients(case: str, attacked: Ground, witness: Witness, at_re
         attacked.peer().play(STORMS[case])
 
     with ThreadPoolExecutor(CLIENTS_AT_ONCE) as clients:
+        list(clients.map(play, range(CLIENTS)))
+    assert_nothing_has_happened(attacked, witness, at_rest)
+
+
+@pytest.mark.parametrize("door", LEAVING)
+def test_200_clients_that_leave_in_mid_output(
+    door: str, attacked: Ground, witness: Witness, at_rest: tuple[int, int]
+) -> None:
+    """Whatever is being written to them at that moment."""
+
+    def play(_number: int) -> None:
+        attacked.peer().play(LEAVING[door])
+
+    with ThreadPoolExecutor(LEAVING_AT_ONCE) as clients:
         list(clients.map(play, range(CLIENTS)))
     assert_nothing_has_happened(attacked, witness, at_rest)

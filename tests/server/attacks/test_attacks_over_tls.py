@@ -14,6 +14,7 @@ from server.attacks.websocket_cases import WEBSOCKET_CASES
 from server.attacks.wire import HalfClose, Step, ToEnd, request
 
 IS_TLS = True
+PLANE = "fast"
 
 UNLIKE: dict[str, Sequence[Step]] = {
     # Trio takes an end without TLS's own goodbye for a broken connection: nothing can be answered on it

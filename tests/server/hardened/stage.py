@@ -22,6 +22,26 @@ App = Callable[[Any, Any, Any], Awaitable[None]]
 KINDS: dict[str, type[TCPServer]] = {"stock": TCPServer, "hardened": HardenedServer}
 
 
+@dataclass
+class Plane:
+    """What the server's connections are served on (`[server] data_plane`)."""
+
+    is_fast: bool = False
+
+
+PLANE = Plane()
+"""The running test's: the fixture `plane` runs a test on each."""
+
+
+def socket_stream_pair() -> tuple[trio.SocketStream, trio.SocketStream]:
+    """Two ends of a real connection, whose bytes arrive at once on any clock. It takes little before it is full."""
+    ends = socket.socketpair()
+    for end in ends:
+        end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+    first, second = (trio.SocketStream(trio.socket.from_stdlib_socket(end)) for end in ends)
+    return first, second
+
+
 class _NoSocket:
     """What a server asks of a socket, besides bytes."""
 
@@ -59,7 +79,7 @@ class Stage:
     async def hear(self) -> bytes:
         """What comes at once."""
         heard = b""
-        with trio.move_on_after(0.01):
+        with trio.move_on_after(0.01), suppress(trio.BrokenResourceError):
             while data := await self.client.receive_some():
                 heard += data
         return heard
@@ -69,31 +89,38 @@ class Stage:
 async def connected(
     app: App, kind: str = "hardened", pair: Callable[[], Any] = memory_stream_pair, **settings: Any
 ) -> AsyncIterator[Stage]:
-    """A client of the app. Leaving the block cancels what still runs."""
+    """A client of the app. Leaving the block cancels what still runs. On the fast plane it has a socket."""
     config = HardenedConfig()
     config.errorlog = None
+    if PLANE.is_fast and kind == "hardened":
+        pair, config.is_fast = socket_stream_pair, True
     for name, value in settings.items():
         setattr(config, name, value)
     client, server_end = pair()
-    server_end.socket = _NoSocket()
+    if not isinstance(server_end, trio.SocketStream):
+        server_end.socket = _NoSocket()
     wrapped = wrap_app(app, config.wsgi_max_body_size, "asgi")
     context = WorkerContext(None)
     server = KINDS[kind](wrapped, config, context, LifespanState(), server_end)
-    async with trio.open_nursery() as nursery:
-        stage = Stage(client, nursery, context)
+    try:
+        async with trio.open_nursery() as nursery:
+            stage = Stage(client, nursery, context)
 
-        async def serve() -> None:
-            try:
-                await server.run()
-                stage.outcome.append(None)
-            except Exception as error:
-                stage.outcome.append(error)
-            finally:
-                stage.ended.set()
+            async def serve() -> None:
+                try:
+                    await server.run()
+                    stage.outcome.append(None)
+                except Exception as error:
+                    stage.outcome.append(error)
+                finally:
+                    stage.ended.set()
 
-        nursery.start_soon(serve)  # noqa: ASYNC113 - it needs no start: what a client sends waits for it
-        yield stage
-        nursery.cancel_scope.cancel()
+            nursery.start_soon(serve)  # noqa: ASYNC113 - it needs no start: what a client sends waits for it
+            yield stage
+            nursery.cancel_scope.cancel()
+    finally:
+        if isinstance(client, trio.SocketStream):
+            client.socket.close()
 
 
 async def answering(scope: Any, receive: Any, send: Any) -> None:

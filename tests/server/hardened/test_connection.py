@@ -17,13 +17,15 @@ from server.attacks.websocket_cases import HANDSHAKE
 from server.attacks.wire import request
 from server.hardened.stage import answering, connected
 
-pytestmark = pytest.mark.trio(run=virtual_run)
+pytestmark = [pytest.mark.trio(run=virtual_run), pytest.mark.usefixtures("plane")]
 
 GET = request("GET / HTTP/1.1")
 KEPT_SECONDS = 5.0
 
 
 SENDS = 1000
+MUCH = "x" * 1_000_000
+"""More than any kernel takes for a peer that does not read."""
 
 
 class Talker:
@@ -40,9 +42,10 @@ class Talker:
         is_websocket = scope["type"] == "websocket"
         await send({"type": "websocket.accept"} if is_websocket else {"type": "http.response.start", "status": 200})
         more = {"type": "http.response.body", "body": b"x", "more_body": True}
+        much = {"type": "websocket.send", "text": MUCH} if is_websocket else {**more, "body": MUCH.encode()}
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._watch, receive)
-            await send({"type": "websocket.send", "text": "x"} if is_websocket else more)
+            await send(much)
             self.sent_at.append(trio.current_time())
             nursery.start_soon(self._be_another)
             for _ in range(SENDS):

@@ -17,7 +17,7 @@ from server.attacks.websocket_cases import HANDSHAKE
 from server.attacks.wire import frame, request, text
 from server.hardened.stage import answering, connected
 
-pytestmark = pytest.mark.trio(run=virtual_run)
+pytestmark = [pytest.mark.trio(run=virtual_run), pytest.mark.usefixtures("plane")]
 
 GET = request("GET / HTTP/1.1")
 OPEN = request("GET / HTTP/1.1", *HANDSHAKE)
@@ -102,7 +102,12 @@ async def test_a_fault_of_the_servers_is_counted(monkeypatch: pytest.MonkeyPatch
 
 async def test_a_peer_that_takes_nothing_is_counted() -> None:
     cuts: list[Cut] = []
-    async with connected(answering, pair=lockstep_stream_pair, on_cut=cuts.append, write_seconds=1.0) as stage:
+
+    async def talking(_scope: Any, _receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200})
+        await send({"type": "http.response.body", "body": b"x" * 1_000_000})
+
+    async with connected(talking, pair=lockstep_stream_pair, on_cut=cuts.append, write_seconds=1.0) as stage:
         await stage.client.send_all(GET)
         await stage.ended.wait()
     assert cuts == [Cut.STALLED]

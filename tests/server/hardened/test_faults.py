@@ -13,7 +13,7 @@ from server.attacks.websocket_cases import HANDSHAKE
 from server.attacks.wire import frame, request, text
 from server.hardened.stage import answering, connected
 
-pytestmark = pytest.mark.trio(run=virtual_run)
+pytestmark = [pytest.mark.trio(run=virtual_run), pytest.mark.usefixtures("plane")]
 
 GET = "GET / HTTP/1.1"
 OPEN = request(GET, *HANDSHAKE)

@@ -15,7 +15,7 @@ from server.attacks.websocket_cases import HANDSHAKE
 from server.attacks.wire import frame, request, text
 from server.hardened.stage import Stage, answering, connected
 
-pytestmark = pytest.mark.trio(run=virtual_run)
+pytestmark = [pytest.mark.trio(run=virtual_run), pytest.mark.usefixtures("plane")]
 
 OPEN = request("GET / HTTP/1.1", *HANDSHAKE)
 PACE = Pace(head_seconds=5, body_pause_seconds=5, body_bytes_per_second=100, message_seconds=60)

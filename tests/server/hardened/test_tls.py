@@ -14,12 +14,15 @@ from hypercorn.typing import LifespanState
 from hypercorn.utils import wrap_app
 from trio.testing import open_stream_to_socket_listener
 
+from gateway.ports import DIRECT
 from gateway.server import hardened
 from gateway.server.hardened.connection import HardenedServer
 from gateway.server.hardened.settings import HardenedConfig
 from server.attacks.wire import request
+from server.hardened.test_framing import received_by_h11
 
 HOST = "gateway.test"
+POURED = [b"%d" % number * 1000 for number in range(200)]
 
 
 def contexts() -> tuple[ssl.SSLContext, ssl.SSLContext]:
@@ -41,16 +44,26 @@ async def flood(_scope: Any, _receive: Any, send: Any) -> None:
         await send({"type": "http.response.body", "body": bytes(1_000_000), "more_body": True})
 
 
+async def pour(scope: Any, _receive: Any, send: Any) -> None:
+    """Sends all it has the short way."""
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+    for piece in POURED:
+        await scope["state"][DIRECT].write((piece,))
+    await send({"type": "http.response.body", "body": b""})
+
+
 @asynccontextmanager
-async def encrypted(has_ended: trio.Event) -> AsyncIterator[trio.SSLStream[trio.SocketStream]]:
-    """A client of `flood` on real sockets, its handshake done; the event is set when its connection has ended."""
+async def encrypted(
+    has_ended: trio.Event, app: Any = flood, *, is_fast: bool = True
+) -> AsyncIterator[trio.SSLStream[trio.SocketStream]]:
+    """A client of the app on real sockets, its handshake done; the event is set when its connection has ended."""
     server, client = contexts()
     config = HardenedConfig()
-    config.write_seconds, config.errorlog = 0.5, None
+    config.write_seconds, config.errorlog, config.is_fast = 0.5, None, is_fast
 
     async def serve(stream: Any) -> None:
-        app: Any = wrap_app(flood, config.wsgi_max_body_size, "asgi")
-        await HardenedServer(app, config, WorkerContext(None), LifespanState(), stream)
+        wrapped: Any = wrap_app(app, config.wsgi_max_body_size, "asgi")
+        await HardenedServer(wrapped, config, WorkerContext(None), LifespanState(), stream)
         has_ended.set()
 
     with trio.fail_after(60):
@@ -66,14 +79,24 @@ async def encrypted(has_ended: trio.Event) -> AsyncIterator[trio.SSLStream[trio.
             nursery.cancel_scope.cancel()
 
 
+@pytest.mark.parametrize("is_fast", [True, False])
 @pytest.mark.trio(run=trio.run)
-async def test_http1_is_agreed_on_and_a_stalled_peer_is_dropped() -> None:
+async def test_http1_is_agreed_on_and_a_stalled_peer_is_dropped(is_fast: bool) -> None:
     """T6, on real sockets."""
     has_ended = trio.Event()
-    async with encrypted(has_ended) as stream:
+    async with encrypted(has_ended, is_fast=is_fast) as stream:
         assert stream.selected_alpn_protocol() == "http/1.1"
         await stream.send_all(request("GET / HTTP/1.1"))
         await has_ended.wait()
+
+
+@pytest.mark.trio(run=trio.run)
+async def test_what_goes_the_short_way_is_encrypted_too() -> None:
+    """Its bytes are framed as ever, and TLS has them to itself: nothing is written past it."""
+    async with encrypted(trio.Event(), pour) as stream:
+        await stream.send_all(request("GET / HTTP/1.1", "connection: close"))
+        answer = b"".join([piece async for piece in stream])
+    assert received_by_h11(answer, []) == (b"".join(POURED), True)
 
 
 @pytest.mark.trio(run=trio.run)

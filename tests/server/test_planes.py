@@ -1,0 +1,160 @@
+"""On either data plane a client gets the same bytes at the same times, whatever becomes of its turn."""
+
+import json
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+import trio
+
+from gateway.core.events import Event, EventClass
+from gateway.core.messages import Deliver
+from gateway.downstream.connections import Departure, Wire, direct_of
+from gateway.downstream.http import HTTPClient
+from gateway.downstream.websocket import WebSocketClient
+from gateway.lock.driver import AUTHORIZED
+from gateway.lock.virtual import virtual_run
+from gateway.ports import Downstream
+from gateway.server.hardened.direct import DirectBody, DirectTexts
+from gateway.upstream.scripted import Break, Reply, Silence
+from server.attacks.websocket_cases import HANDSHAKE
+from server.attacks.wire import request, text
+from server.hardened.stage import PLANE, connected
+from support.gateways import World, create, create_frame, world
+from support.voices import A, B
+
+pytestmark = pytest.mark.trio(run=virtual_run)
+
+SETTINGS: Any = {"include_date_header": False, "keep_alive_timeout": 1000.0, "websocket_ping_interval": 9.0}
+LONG = "zwölf " * 20_000
+TURNS: dict[str, Callable[[], World]] = {
+    "an answer": lambda: world(A.answer()),
+    "an answer slower than keep-alives": lambda: world(Reply((A.prelude, 40.0, A.delta(), 16.0, A.completed()))),
+    "an answer whose events come in one burst": lambda: world(
+        Reply((A.prelude + b"".join(A.delta(str(n), n) for n in range(2, 50)) + A.completed(),))
+    ),
+    "an answer in large events": lambda: world(Reply((A.prelude, A.delta(LONG), 1.0, A.completed()))),
+    "a failure before output": lambda: world(Reply((A.created, 3.0, Break())), B.answer()),
+    "a failure within output": lambda: world(Reply((A.prelude, A.delta(), 3.0, Break()))),
+    "a failure that is a status": lambda: world(A.status(429)),
+    "silence within output": lambda: world(Reply((A.prelude, A.delta(), Silence()))),
+    "a start that is early": lambda: world(Reply((5.0, A.prelude, A.delta(), A.completed())), server='start = "early"'),
+    "a refusal": lambda: world(A.answer(), balance="0"),
+}
+
+
+def asked(door: str, **fields: Any) -> bytes:
+    """Two turns of one client: the connection of the first is the second's, too."""
+    authorized = [f"{name}: {value}" for name, value in AUTHORIZED]
+    if door == "websocket":
+        frame = text(json.dumps(create_frame()))
+        return request("GET /v1/responses HTTP/1.1", *authorized, *HANDSHAKE) + frame + frame
+    body = json.dumps(create(**fields)).encode()
+    return 2 * request("POST /v1/responses HTTP/1.1", *authorized, f"content-length: {len(body)}", body=body)
+
+
+async def heard(make: Callable[[], World], door: str, plane: str, **fields: Any) -> list[tuple[float, bytes]]:
+    """What comes, by the second at which it comes."""
+    PLANE.is_fast = plane == "fast"
+    begun, pieces = trio.current_time(), dict[float, bytes]()
+    try:
+        async with connected(make().app, **SETTINGS) as stage:
+            await stage.client.send_all(asked(door, **fields))
+            with trio.move_on_after(300):
+                while data := await stage.client.receive_some():
+                    at = round(trio.current_time() - begun, 6)
+                    pieces[at] = pieces.get(at, b"") + data
+    finally:
+        PLANE.is_fast = False
+    return list(pieces.items())
+
+
+@pytest.mark.parametrize("door", ["http", "websocket"])
+@pytest.mark.parametrize("turn", TURNS)
+async def test_the_same_bytes_at_the_same_times(turn: str, door: str) -> None:
+    plain = await heard(TURNS[turn], door, "plain")
+    assert plain == await heard(TURNS[turn], door, "fast")
+    assert plain
+
+
+@pytest.mark.parametrize("turn", TURNS)
+async def test_the_same_whole_bodies_at_the_same_times(turn: str) -> None:
+    """H1: without streaming there is one body, of a length that is told."""
+    plain = await heard(TURNS[turn], "http", "plain", stream=False)
+    assert plain == await heard(TURNS[turn], "http", "fast", stream=False)
+    assert all(b"content-length" in data for _, data in plain)
+
+
+@pytest.mark.parametrize("door", ["http", "websocket"])
+@pytest.mark.parametrize(("plane", "writes"), [("plain", 0), ("fast", 6)])
+async def test_the_fast_plane_is_the_short_way(
+    plane: str, writes: int, door: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of two turns all that is events. A first one waits for its commit with what comes before it."""
+    taken: list[Sequence[bytes]] = []
+    kind: Any = DirectBody if door == "http" else DirectTexts
+    write = kind.write
+
+    async def noting(self: Any, pieces: Sequence[bytes]) -> None:
+        taken.append(pieces)
+        await write(self, pieces)
+
+    monkeypatch.setattr(kind, "write", noting)
+    await heard(lambda: world(Reply((A.prelude, A.delta(), 1.0, A.delta(), 1.0, A.completed()))), door, plane)
+    assert len(taken) == writes
+
+
+CALLS_PER_EVENT_MAX = 30
+"""Of functions, Python's and C's, from the turn's write to the system call; the plain plane's are 250 and more."""
+EVENTS = 200
+
+
+@pytest.mark.parametrize("door", ["http", "websocket"])
+async def test_an_event_takes_few_function_calls(door: str) -> None:
+    """A count that a busy machine does not change. No later one loses it unseen."""
+    calls: list[int] = []
+
+    def count(_frame: Any, what: str, _argument: Any) -> None:
+        calls[-1] += what in ("call", "c_call")
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await receive()
+        client = await client_of(scope, send)
+        await client.write(delivered)
+        for _ in range(EVENTS):
+            await trio.sleep(0.01)  # its client reads
+            calls.append(0)
+            sys.setprofile(count)
+            await client.write(delivered)
+            sys.setprofile(None)
+        await client.end()
+
+    event = Event(EventClass.OUTPUT, "response.output_text.delta", b'{"x":"y"}', b"data: x\n\n", None)
+    delivered = Deliver(events=(event,), head=None)
+    opening = request("GET / HTTP/1.1", *(HANDSHAKE if door == "websocket" else ["connection: close"]))
+    PLANE.is_fast = True
+    try:
+        async with connected(app) as stage:
+            await stage.client.send_all(opening)
+            with trio.move_on_after(10):
+                while await stage.client.receive_some():
+                    pass
+    finally:
+        PLANE.is_fast = False
+    assert len(calls) == EVENTS
+    assert sum(calls) / EVENTS <= CALLS_PER_EVENT_MAX
+
+
+async def client_of(scope: Any, send: Any) -> Downstream:
+    """A turn's client as the doors make it."""
+    direct = direct_of(scope)
+    assert direct is not None
+    if scope["type"] == "http":
+        return HTTPClient(Wire(send, Departure(), direct), "req", 0.0)
+    await send({"type": "websocket.accept"})
+
+    async def write(*frames: bytes) -> None:
+        await direct.write(frames)
+
+    return WebSocketClient(write, Departure(), "req", None)
