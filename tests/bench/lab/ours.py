@@ -14,12 +14,11 @@ from typing import Final
 import trio
 
 from bench.lab.placing import Tree
-from bench.lab.systems import Running, free_port, wait_until_listening
+from bench.lab.systems import MODELS, Running, free_port, wait_until_listening
 from gateway.server.control import ask
 
 REPOSITORY: Final = Path(__file__).parents[3]
 KEY: Final = "bench-key"
-MODELS: Final = ("m-50-200", "stepped-200", "m-0-200", "m-0-1", "held-60", "held-4", "open-60")
 SERVE: Final = ("-m", "gateway", "serve")
 
 

@@ -17,6 +17,10 @@ START_SECONDS_MAX: Final = 90.0
 """The slowest peer imports for half a minute on one shared core."""
 
 
+MODELS: Final = ("m-50-200", "m-0-200", "m-0-1", "stepped-200", "held-4", "held-60", "open-60")
+"""The scripts (wire.h), which a system that routes by models must know."""
+
+
 @dataclass(frozen=True, slots=True)
 class Running:
     """A started system."""
@@ -36,7 +40,7 @@ class System:
 
     name: str
     start: Callable[[Path, int, int], Running]
-    doors: tuple[str, ...] = ("http",)
+    version: str
 
 
 def free_port() -> int:
