@@ -64,7 +64,7 @@ def measure_held(lab: Lab, names: Sequence[str]) -> None:
         with lab.fresh(name) as running:
             warm_up(lab, running)
             before = running.tree.memory_bytes()
-            options = {"model": "held-60", "connections": HELD_STREAMS, "ramp": 3, "warm": 0, "seconds": 120}
+            options = {"model": "held-240", "connections": HELD_STREAMS, "ramp": 3, "warm": 0, "seconds": 200}
             with lab.client(running, "http", options):
                 if not wait_for_turns(lab, HELD_STREAMS):
                     lab.miss(f"{name} did not hold {HELD_STREAMS} streams within {ARRIVAL_SECONDS_MAX:g} s")
@@ -77,7 +77,7 @@ def measure_held(lab: Lab, names: Sequence[str]) -> None:
 def measure_evenness(lab: Lab, name: str) -> None:
     """How the held streams are spread over two workers: the most over the fewest."""
     with lab.fresh(name) as running:
-        options = {"model": "held-60", "connections": HELD_STREAMS, "ramp": 3, "warm": 0, "seconds": 120}
+        options = {"model": "held-240", "connections": HELD_STREAMS, "ramp": 3, "warm": 0, "seconds": 200}
         with lab.client(running, "http", options):
             if not wait_for_turns(lab, HELD_STREAMS):
                 lab.miss(f"{name} did not hold {HELD_STREAMS} streams")
@@ -93,11 +93,11 @@ def measure_crowds(lab: Lab, name: str) -> None:
     with lab.fresh(name) as running:
         warm_up(lab, running)
         price(lab, running, name, short, ALONE)
-        pool = {"model": "held-4", "connections": POOLED_CONNECTIONS, "turns": 1, "ramp": 2}
+        pool = {"model": "held-15", "connections": POOLED_CONNECTIONS, "turns": 1, "ramp": 2}
         with lab.client(running, "http", pool) as client:
             client.result()
         price(lab, running, name, short, POOLED)
-        crowd = {"model": "open-60", "connections": OPEN_STREAMS, "ramp": 6, "warm": 0, "seconds": 120}
+        crowd = {"model": "open-240", "connections": OPEN_STREAMS, "ramp": 6, "warm": 0, "seconds": 200}
         with lab.client(running, "http", crowd):
             if wait_for_turns(lab, OPEN_STREAMS):
                 price(lab, running, name, short, OPEN)

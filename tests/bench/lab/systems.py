@@ -17,7 +17,7 @@ START_SECONDS_MAX: Final = 90.0
 """The slowest peer imports for half a minute on one shared core."""
 
 
-MODELS: Final = ("m-50-200", "m-0-200", "m-0-1", "stepped-200", "held-4", "held-60", "open-60")
+MODELS: Final = ("m-50-200", "m-0-200", "m-0-1", "stepped-200", "held-15", "held-240", "open-240")
 """The scripts (wire.h), which a system that routes by models must know."""
 
 

@@ -2,9 +2,9 @@
  *
  *     upstream PORT          listens on 127.0.0.1 (0: any port) and prints "listening PORT"
  *
- * The request's model names the script (wire.h): m-50-200, m-0-1, stepped-200, held-60, open-60. Each event is one chunk
- * or one frame, and a paced one leaves when it is due, alone; a stepped one when a datagram to the same port, of eight
- * bytes, names its turn's number. Any GET is answered with a list of models and how many turns run. */
+ * The request's model names the script (wire.h): m-50-200, m-0-1, stepped-200, held-240, open-240. Each event is one
+ * chunk or one frame, and a paced one leaves when it is due, alone; a stepped one when a datagram to the same port, of
+ * eight bytes, names its turn's number. Any GET is answered with a list of models and how many turns run. */
 #include "wire.h"
 #include "sha1.h"
 
