@@ -60,7 +60,7 @@ def test_the_upstream_streams_a_whole_turn_of_events_over_http(upstream: Upstrea
     assert response.getheader("content-type") == "text/event-stream; charset=utf-8"
     assert [event["sequence_number"] for event in events] == [*range(208)]
     assert [block.partition("\n")[0] for block in blocks] == [f"event: {event['type']}" for event in events]
-    assert {round(len(block), -1) for block in blocks[4:204]} == {250}
+    assert {len(block) for block in blocks[4:204]} <= {*range(245, 256)}
     assert events[-1]["response"]["usage"]["output_tokens"] == 200
     assert events[-1]["response"]["id"] == events[0]["response"]["id"]
 

@@ -1,7 +1,7 @@
-/* A load client of the Responses API: streaming turns one after another on each of many connections, over HTTP/SSE or WebSocket.
+/* A load client of the Responses API: turns one after another on each of many connections, over HTTP/SSE or WebSocket.
  *
  *     load port=8080 door=http|websocket model=m-50-200 connections=64 [seconds=4 warm=1 ramp=1 | turns=1]
- *          [step=UPSTREAM'S PORT, for model=stepped-N] [host=127.0.0.1 path=/v1/responses key=KEY headers='a: b\r\n...']
+ *          [host=127.0.0.1 path=/v1/responses key=KEY headers='a: b\r\n...'] [step=UPSTREAM'S PORT, for stepped-N]
  *
  * With seconds: says "begin" after the warm-up and "end" behind the measured window; only what comes within counts.
  * With turns: each connection makes that many, all count. The last line is the result, as JSON, times in milliseconds.
@@ -10,6 +10,7 @@
  * that merges or drops events must not look cheap. An event's latency is the time since the upstream sent it; that of
  * a first event is the time since the request. */
 #include "wire.h"
+#include "latencies.h"
 
 #define FAILED_MAX 1000 /* nothing is measured that fails so often */
 
@@ -38,64 +39,35 @@ static Client *clients;
 static int64_t window_from, window_to = INT64_MAX;
 static int64_t events, turns, failed;
 static char why[256];
-
-/* --- latencies ---------------------------------------------------------------------------------------------------- */
-
-typedef struct {
-    uint32_t *us;
-    size_t count, room;
-} Latencies;
-
 static Latencies of_event, of_first, of_turn;
 
 static bool is_measured(int64_t at) { return at >= window_from && at < window_to; }
 
-static void note(Latencies *latencies, int64_t ns) {
-    if (latencies->count == latencies->room) {
-        latencies->room = latencies->room * 2 + 4096;
-        if (!(latencies->us = realloc(latencies->us, latencies->room * sizeof(uint32_t)))) stop("no memory");
-    }
-    latencies->us[latencies->count++] = ns < 0 ? 0 : ns / 1000;
-}
-
-static int ascending(const void *a, const void *b) {
-    uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
-    return (x > y) - (x < y);
-}
-
-static void print_latencies(const char *name, Latencies *latencies) {
-    static const struct { const char *name; double share; } points[] = {{"p50", .5}, {"p90", .9}, {"p99", .99}, {"max", 1}};
-    if (latencies->count) qsort(latencies->us, latencies->count, sizeof(uint32_t), ascending);
-    printf(",\"%s\":{", name);
-    for (int i = 0; i < 4; i++) {
-        size_t at = latencies->count * points[i].share;
-        if (at && at == latencies->count) at--;
-        printf("%s\"%s\":", i ? "," : "", points[i].name);
-        latencies->count ? printf("%.3f", latencies->us[at] / 1000.) : printf("null");
-    }
-    printf("}");
-}
-
-/* --- a turn's beginning and end ------------------------------------------------------------------------------------ */
+/* --- a turn's beginning and end ----------------------------------------------------------------------------------- */
 
 static void connect_client(Client *client);
 
 static void begin_turn(Client *client) {
     char body[1024], head[1024];
-    int size = snprintf(body, sizeof body, "{%s\"model\":\"%s\",\"store\":false,%s\"instructions\":\"You are a load client.\","
-        "\"input\":[{\"type\":\"message\",\"role\":\"user\",\"content\":[{\"type\":\"input_text\",\"text\":\"Say something of a "
-        "few hundred words about the shape of rivers.\"}]}],\"reasoning\":{\"effort\":\"low\"},\"max_output_tokens\":4096}",
-        is.is_websocket ? "\"type\":\"response.create\"," : "", is.model, is.is_websocket ? "" : "\"stream\":true,");
+    int size = snprintf(body, sizeof body,
+                        "{%s\"model\":\"%s\",\"store\":false,%s\"instructions\":\"You are a load client.\",\"input\":[{"
+                        "\"type\":\"message\",\"role\":\"user\",\"content\":[{\"type\":\"input_text\",\"text\":\""
+                        "Say something of a few hundred words about the shape of rivers.\"}]}],"
+                        "\"reasoning\":{\"effort\":\"low\"},\"max_output_tokens\":4096}",
+                        is.is_websocket ? "\"type\":\"response.create\"," : "", is.model,
+                        is.is_websocket ? "" : "\"stream\":true,");
     client->next = 0, client->has_first = false, client->began = now_ns(), client->turns++;
     if (is.is_websocket) {
         append_frame(&client->out, TEXT, body, size, true);
         client->state = FRAMES;
         return;
     }
-    int head_size = snprintf(head, sizeof head, "POST %s HTTP/1.1\r\nhost: %s:%d\r\nauthorization: Bearer %s\r\n"
-        "accept: text/event-stream\r\naccept-encoding: identity\r\ncontent-type: application/json\r\n"
-        "user-agent: OpenAI/Python 2.8.0\r\nx-stainless-lang: python\r\nx-stainless-runtime: CPython\r\n%scontent-length: %d\r\n\r\n",
-        is.path, is.host, is.port, is.key, is.headers, size);
+    int head_size = snprintf(head, sizeof head,
+                             "POST %s HTTP/1.1\r\nhost: %s:%d\r\nauthorization: Bearer %s\r\n"
+                             "accept: text/event-stream\r\naccept-encoding: identity\r\n"
+                             "content-type: application/json\r\nuser-agent: OpenAI/Python 2.8.0\r\n"
+                             "x-stainless-lang: python\r\nx-stainless-runtime: CPython\r\n%scontent-length: %d\r\n\r\n",
+                             is.path, is.host, is.port, is.key, is.headers, size);
     append(&client->out, head, head_size);
     append(&client->out, body, size);
     client->state = HEAD;
@@ -137,7 +109,7 @@ static void end_turn(Client *client, bool is_kept) {
     go_on(client, is_kept);
 }
 
-/* --- events -------------------------------------------------------------------------------------------------------- */
+/* --- events ------------------------------------------------------------------------------------------------------- */
 
 /* Whether this event's data is the one that must come next. */
 static bool is_expected(Client *client, char *data, size_t size) {
@@ -161,7 +133,8 @@ static void ask_for_next(const char *data, size_t size) {
 static bool take_event(Client *client, char *data, size_t size, int64_t now) {
     if (size == 6 && !memcmp(data, "[DONE]", 6)) return true;
     if (!is_expected(client, data, size)) {
-        fail_turn(client, "expected %s, not %.*s", client->next < events_of(&script) ? type_of(&script, client->next) : "no more",
+        fail_turn(client, "expected %s, not %.*s",
+                  client->next < events_of(&script) ? type_of(&script, client->next) : "no more",
                   size < 120 ? (int)size : 120, data);
         return false;
     }
@@ -191,7 +164,7 @@ static bool take_blocks(Client *client, int64_t now) {
     return true;
 }
 
-/* --- HTTP ---------------------------------------------------------------------------------------------------------- */
+/* --- HTTP --------------------------------------------------------------------------------------------------------- */
 /* Each of these says whether something was taken, so that there may be more. */
 
 static bool take_head(Client *client) {
@@ -245,7 +218,7 @@ static bool take_line_end(Client *client) {
     return true;
 }
 
-/* --- WebSocket ----------------------------------------------------------------------------------------------------- */
+/* --- WebSocket ---------------------------------------------------------------------------------------------------- */
 
 static bool take_handshake(Client *client) {
     char *head = start_of(&client->in), *end = find(head, held(&client->in), "\r\n\r\n");
@@ -264,7 +237,8 @@ static bool take_frame(Client *client, int64_t now) {
     if (!next_frame(&client->in, &frame)) return false;
     if (frame.opcode == PING) append_frame(&client->out, PONG, frame.payload, frame.size, true);
     if (frame.opcode == CLOSE) {
-        fail_turn(client, "closed with %d", frame.size < 2 ? 0 : (uint8_t)frame.payload[0] << 8 | (uint8_t)frame.payload[1]);
+        fail_turn(client, "closed with %d",
+                  frame.size < 2 ? 0 : (uint8_t)frame.payload[0] << 8 | (uint8_t)frame.payload[1]);
         return false;
     }
     bool is_data = frame.opcode <= TEXT;
@@ -277,17 +251,20 @@ static bool take_frame(Client *client, int64_t now) {
     return true;
 }
 
-/* --- connections --------------------------------------------------------------------------------------------------- */
+/* --- connections -------------------------------------------------------------------------------------------------- */
 
 static bool take_some(Client *client, int64_t now) {
     switch (client->state) {
         case SHAKING: return take_handshake(client);
         case HEAD: return take_head(client);
         case CHUNK_SIZE: return take_chunk_size(client);
-        case CHUNK: case UNTIL_CLOSED: return take_body(client, now);
-        case CHUNK_END: case BODY_END: return take_line_end(client);
+        case CHUNK:
+        case UNTIL_CLOSED: return take_body(client, now);
+        case CHUNK_END:
+        case BODY_END: return take_line_end(client);
         case FRAMES: return take_frame(client, now);
-        case CONNECTING: case DONE: return false;
+        case CONNECTING:
+        case DONE: return false;
     }
     return false;
 }
@@ -299,14 +276,17 @@ static void connect_client(Client *client) {
     without_delay(client->fd);
     release(&client->in), release(&client->out), release(&client->text);
     client->state = CONNECTING;
-    if (connect(client->fd, (struct sockaddr *)&address, sizeof address) < 0 && errno != EINPROGRESS) stop("cannot connect");
+    if (connect(client->fd, (struct sockaddr *)&address, sizeof address) < 0 && errno != EINPROGRESS)
+        stop("cannot connect");
     watch(epoll_fd, EPOLL_CTL_ADD, client->fd, EPOLLIN | EPOLLOUT, client);
     client->is_waiting_to_write = true;
 }
 
 static void shake_hands(Client *client) {
     char head[1024];
-    int size = snprintf(head, sizeof head, "GET %s HTTP/1.1\r\nhost: %s:%d\r\nupgrade: websocket\r\nconnection: Upgrade\r\n"
+    int size = snprintf(
+        head, sizeof head,
+        "GET %s HTTP/1.1\r\nhost: %s:%d\r\nupgrade: websocket\r\nconnection: Upgrade\r\n"
         "sec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\nsec-websocket-version: 13\r\nauthorization: Bearer %s\r\n"
         "openai-beta: responses_websockets=2026-02-06\r\nuser-agent: OpenAI/Python 2.8.0\r\n%s\r\n",
         is.path, is.host, is.port, is.key, is.headers);
@@ -352,7 +332,7 @@ static int connect_to_upstream(void) {
     return asking;
 }
 
-/* --- the run ------------------------------------------------------------------------------------------------------- */
+/* --- the run ------------------------------------------------------------------------------------------------------ */
 
 static void read_arguments(int count, char **arguments) {
     for (int i = 1; i < count; i++) {
@@ -387,7 +367,8 @@ static void tell(const char *word) {
 static void print_result(double seconds) {
     printf("{\"turns\":%lld,\"events\":%lld,\"failed\":%lld,\"seconds\":%.6f", (long long)turns, (long long)events,
            (long long)failed, seconds);
-    print_latencies("event_ms", &of_event), print_latencies("first_ms", &of_first), print_latencies("turn_ms", &of_turn);
+    print_latencies("event_ms", &of_event), print_latencies("first_ms", &of_first),
+        print_latencies("turn_ms", &of_turn);
     for (char *at = why; *at; at++)
         if (*at < ' ' || *at == '"' || *at == '\\' || *at & 128) *at = '\'';
     printf(",\"why\":\"%s\"}\n", why);

@@ -19,7 +19,10 @@ static void sha1(const unsigned char *text, size_t size, unsigned char digest[20
         }
         uint32_t a = h[0], c1 = h[1], c = h[2], d = h[3], e = h[4];
         for (int i = 0; i < 80; i++) {
-            uint32_t f = i < 20 ? (c1 & c) | (~c1 & d) : i < 40 ? c1 ^ c ^ d : i < 60 ? (c1 & c) | (c1 & d) | (c & d) : c1 ^ c ^ d;
+            uint32_t f = i < 20   ? (c1 & c) | (~c1 & d)
+                         : i < 40 ? c1 ^ c ^ d
+                         : i < 60 ? (c1 & c) | (c1 & d) | (c & d)
+                                  : c1 ^ c ^ d;
             uint32_t k = i < 20 ? 0x5A827999 : i < 40 ? 0x6ED9EBA1 : i < 60 ? 0x8F1BBCDC : 0xCA62C1D6;
             uint32_t next = (a << 5 | a >> 27) + f + e + k + w[i];
             e = d, d = c, c = c1 << 30 | c1 >> 2, c1 = a, a = next;

@@ -8,7 +8,7 @@
 #include "wire.h"
 #include "sha1.h"
 
-#define SLOTS 8192 /* of the timer wheel, a millisecond each: later dues go round */
+#define SLOTS 8192             /* of the timer wheel, a millisecond each: later dues go round */
 #define TURNS_STEPPED_MAX 4096 /* at once */
 #define PENDING_BYTES_MAX 262144
 #define TEXT_OF_DELTA "lorem ips"
@@ -19,7 +19,7 @@ typedef struct Peer {
     Buffer in, out;
     Script script;
     char model[64];
-    int next; /* the number of the turn's next event */
+    int next;    /* the number of the turn's next event */
     bool is_due; /* its time has come */
     int64_t due, turn;
     struct Peer *before, *after, **slot; /* its place in the timer wheel */
@@ -57,12 +57,15 @@ static void schedule(Peer *peer, int64_t due) {
 static char payload[1 << 22];
 static size_t payload_size;
 
+/* More of the payload: JSON, in which ' stands for ". */
 static void say(const char *format, ...) {
     va_list values;
+    size_t from = payload_size;
     va_start(values, format);
-    payload_size += vsnprintf(payload + payload_size, sizeof payload - payload_size, format, values);
+    payload_size += vsnprintf(payload + from, sizeof payload - from, format, values);
     va_end(values);
     if (payload_size >= sizeof payload) stop("an event is too long");
+    for (char *at = payload + from; (at = strchr(at, '\''));) *at++ = '"';
 }
 
 static void say_text(const Peer *peer) {
@@ -70,61 +73,68 @@ static void say_text(const Peer *peer) {
 }
 
 static void say_item(const Peer *peer, bool is_done) {
-    say("{\"id\":\"msg_0048%012lld\",\"type\":\"message\",\"status\":\"%s\",\"content\":[", (long long)peer->turn,
+    say("{'id':'msg_0048%012lld','type':'message','status':'%s','content':[", (long long)peer->turn,
         is_done ? "completed" : "in_progress");
     if (is_done) {
-        say("{\"type\":\"output_text\",\"annotations\":[],\"logprobs\":[],\"text\":\"");
+        say("{'type':'output_text','annotations':[],'logprobs':[],'text':'");
         say_text(peer);
-        say("\"}");
+        say("'}");
     }
-    say("],\"role\":\"assistant\"}");
+    say("],'role':'assistant'}");
 }
 
 static void say_response(const Peer *peer, bool is_done) {
-    say("{\"id\":\"resp_0048%012lld\",\"object\":\"response\",\"created_at\":1782321684,\"status\":\"%s\",\"background\":false,"
-        "\"error\":null,\"incomplete_details\":null,\"instructions\":null,\"max_output_tokens\":null,\"max_tool_calls\":null,"
-        "\"model\":\"%s\",\"output\":[", (long long)peer->turn, is_done ? "completed" : "in_progress", peer->model);
+    say("{'id':'resp_0048%012lld','object':'response','created_at':1782321684,'status':'%s','background':false,"
+        "'error':null,'incomplete_details':null,'instructions':null,'max_output_tokens':null,'max_tool_calls':null,"
+        "'model':'%s','output':[",
+        (long long)peer->turn, is_done ? "completed" : "in_progress", peer->model);
     if (is_done) say_item(peer, true);
-    say("],\"parallel_tool_calls\":true,\"previous_response_id\":null,\"prompt_cache_key\":null,\"reasoning\":{\"effort\":null,"
-        "\"summary\":null},\"safety_identifier\":null,\"service_tier\":\"default\",\"store\":false,\"temperature\":1.0,\"text\":"
-        "{\"format\":{\"type\":\"text\"},\"verbosity\":\"medium\"},\"tool_choice\":\"auto\",\"tools\":[],\"top_logprobs\":0,"
-        "\"top_p\":1.0,\"truncation\":\"disabled\",\"usage\":");
+    say("],'parallel_tool_calls':true,'previous_response_id':null,'prompt_cache_key':null,"
+        "'reasoning':{'effort':null,'summary':null},'safety_identifier':null,'service_tier':'default','store':false,"
+        "'temperature':1.0,'text':{'format':{'type':'text'},'verbosity':'medium'},'tool_choice':'auto','tools':[],"
+        "'top_logprobs':0,'top_p':1.0,'truncation':'disabled','usage':");
     if (is_done)
-        say("{\"input_tokens\":36,\"input_tokens_details\":{\"cached_tokens\":0},\"output_tokens\":%d,"
-            "\"output_tokens_details\":{\"reasoning_tokens\":0},\"total_tokens\":%d}", peer->script.deltas,
-            peer->script.deltas + 36);
+        say("{'input_tokens':36,'input_tokens_details':{'cached_tokens':0},'output_tokens':%d,"
+            "'output_tokens_details':{'reasoning_tokens':0},'total_tokens':%d}",
+            peer->script.deltas, peer->script.deltas + 36);
     else say("null");
-    say(",\"user\":null,\"metadata\":{}}");
+    say(",'user':null,'metadata':{}}");
 }
 
-static void make_payload(const Peer *peer, int number) {
-    int tail = number - EVENTS_BEFORE_DELTAS - peer->script.deltas;
-    payload_size = 0;
-    say("{\"type\":\"%s\",", type_of(&peer->script, number));
-    if (number < 2 || tail == 3) say("\"response\":"), say_response(peer, tail == 3);
-    else if (number == 2 || tail == 2) say("\"output_index\":0,\"item\":"), say_item(peer, tail == 2);
-    else {
-        say("\"item_id\":\"msg_0048%012lld\",\"output_index\":0,\"content_index\":0,", (long long)peer->turn);
-        if (is_delta(&peer->script, number))
-            say("\"delta\":\"" TEXT_OF_DELTA "@%lld@\",\"logprobs\":[],\"obfuscation\":\"Xk2J9qPz\"", (long long)now_ns());
-        else {
-            say(tail == 0 ? "\"logprobs\":[],\"text\":\"" : "\"part\":{\"type\":\"output_text\",\"annotations\":[],\"text\":\"");
-            if (tail >= 0) say_text(peer);
-            say(tail == 0 ? "\"" : "\"}");
-        }
+/* What lies in a delta, the part that is added or done, the text that is done. */
+static void say_content(const Peer *peer, int tail) {
+    say("'item_id':'msg_0048%012lld','output_index':0,'content_index':0,", (long long)peer->turn);
+    if (is_delta(&peer->script, peer->next)) {
+        say("'delta':'" TEXT_OF_DELTA "@%lld@','logprobs':[],'obfuscation':'Xk2J9qPzT4mWcE'", (long long)now_ns());
+        return;
     }
-    say(",\"sequence_number\":%d}", number);
+    bool is_part = tail != 0;
+    say(is_part ? "'part':{'type':'output_text','annotations':[],'text':'" : "'logprobs':[],'text':'");
+    if (tail >= 0) say_text(peer);
+    say(is_part ? "'}" : "'");
+}
+
+/* The data of the turn's next event. */
+static void make_payload(const Peer *peer) {
+    int tail = peer->next - EVENTS_BEFORE_DELTAS - peer->script.deltas; /* 0 is the first event behind the deltas */
+    payload_size = 0;
+    say("{'type':'%s',", type_of(&peer->script, peer->next));
+    if (peer->next < 2 || tail == 3) say("'response':"), say_response(peer, tail == 3);
+    else if (peer->next == 2 || tail == 2) say("'output_index':0,'item':"), say_item(peer, tail == 2);
+    else say_content(peer, tail);
+    say(",'sequence_number':%d}", peer->next);
 }
 
 static void append_event(Peer *peer) {
-    int number = peer->next++;
-    make_payload(peer, number);
+    const char *type = type_of(&peer->script, peer->next);
+    make_payload(peer);
+    peer->next++;
     if (peer->is_websocket) {
         append_frame(&peer->out, TEXT, payload, payload_size, false);
         return;
     }
     char head[128], chunk[16];
-    int head_size = snprintf(head, sizeof head, "event: %s\ndata: ", type_of(&peer->script, number));
+    int head_size = snprintf(head, sizeof head, "event: %s\ndata: ", type);
     append(&peer->out, chunk, snprintf(chunk, sizeof chunk, "%zx\r\n", head_size + payload_size + 2));
     append(&peer->out, head, head_size);
     append(&peer->out, payload, payload_size);
@@ -176,8 +186,9 @@ static void begin_turn(Peer *peer, const char *body, size_t size) {
     running++;
     stepped[peer->turn % TURNS_STEPPED_MAX] = peer;
     if (!peer->is_websocket) {
-        const char *head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream; charset=utf-8\r\n"
-                           "transfer-encoding: chunked\r\nx-request-id: req_0048\r\nopenai-processing-ms: 41\r\n\r\n";
+        const char *head =
+            "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream; charset=utf-8\r\n"
+            "transfer-encoding: chunked\r\nx-request-id: req_0048\r\nopenai-processing-ms: 41\r\n\r\n";
         append(&peer->out, head, strlen(head));
     }
 }
@@ -194,19 +205,27 @@ static void accept_websocket(Peer *peer, const char *key) {
         int bit = i * 6, pair = digest[bit / 8] << 8 | digest[bit / 8 + 1];
         answer[i] = i == 27 ? '=' : alphabet[pair >> (10 - bit % 8) & 63];
     }
-    append(&peer->out, head, snprintf(head, sizeof head, "HTTP/1.1 101 Switching Protocols\r\nupgrade: websocket\r\n"
-           "connection: Upgrade\r\nsec-websocket-accept: %s\r\n\r\n", answer));
+    append(&peer->out, head,
+           snprintf(head, sizeof head,
+                    "HTTP/1.1 101 Switching Protocols\r\nupgrade: websocket\r\n"
+                    "connection: Upgrade\r\nsec-websocket-accept: %s\r\n\r\n",
+                    answer));
     peer->is_websocket = true;
 }
 
 static void answer_get(Peer *peer) {
     char body[512], head[128];
-    int size = snprintf(body, sizeof body, "{\"object\":\"list\",\"status\":\"ok\",\"running\":%d,\"turns\":%lld,\"data\":["
+    int size = snprintf(body, sizeof body,
+                        "{\"object\":\"list\",\"status\":\"ok\",\"running\":%d,\"turns\":%lld,\"data\":["
                         "{\"id\":\"m-50-200\",\"object\":\"model\",\"created\":0,\"owned_by\":\"lab\"},"
                         "{\"id\":\"m-0-200\",\"object\":\"model\",\"created\":0,\"owned_by\":\"lab\"},"
-                        "{\"id\":\"m-0-1\",\"object\":\"model\",\"created\":0,\"owned_by\":\"lab\"}]}", running, (long long)turns);
-    append(&peer->out, head, snprintf(head, sizeof head, "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n"
-                                      "content-length: %d\r\n\r\n", size));
+                        "{\"id\":\"m-0-1\",\"object\":\"model\",\"created\":0,\"owned_by\":\"lab\"}]}",
+                        running, (long long)turns);
+    append(&peer->out, head,
+           snprintf(head, sizeof head,
+                    "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n"
+                    "content-length: %d\r\n\r\n",
+                    size));
     append(&peer->out, body, size);
 }
 
@@ -218,7 +237,6 @@ static char *header(const char *head, size_t size, const char *name) {
     }
     return NULL;
 }
-
 
 /* How many bytes the request's body has; SIZE_MAX: not all are here yet. A chunked one is searched as it came. */
 static size_t body_size(const char *head, size_t head_size, size_t have) {
@@ -299,7 +317,7 @@ static void serve(Peer *peer, uint32_t events) {
 }
 
 static void fire(int64_t now_ms) {
-    for (; fired_ms < now_ms; ) {
+    for (; fired_ms < now_ms;) {
         fired_ms++;
         for (Peer *peer = wheel[fired_ms % SLOTS], *after; peer; peer = after) {
             after = peer->after;

@@ -42,15 +42,15 @@ static void stop(const char *why) {
 /* --- a turn's script ---------------------------------------------------------------------------------------------- */
 
 static const char *const BEFORE_DELTAS[] = {"response.created", "response.in_progress", "response.output_item.added",
-                                   "response.content_part.added"};
+                                            "response.content_part.added"};
 static const char *const BEHIND_DELTAS[] = {"response.output_text.done", "response.content_part.done",
-                                   "response.output_item.done", "response.completed"};
+                                            "response.output_item.done", "response.completed"};
 
 typedef struct {
-    int rate;       /* deltas per second; 0: as fast as the other side reads; -1: each when the client asks for it */
-    int deltas;     /* how many */
-    int pause_at;   /* silence before the event with this number; -1: none */
-    int64_t pause;  /* for that many nanoseconds */
+    int rate;      /* deltas per second; 0: as fast as the other side reads; -1: each when the client asks for it */
+    int deltas;    /* how many */
+    int pause_at;  /* silence before the event with this number; -1: none */
+    int64_t pause; /* for that many nanoseconds */
 } Script;
 
 /* m-RATE-DELTAS, stepped-DELTAS (each delta when the client has the event before it), held-SECONDS (silence after
@@ -64,10 +64,8 @@ static bool script_of(const char *model, Script *script) {
         script->rate = -1;
         return script->deltas > 0 && script->deltas <= 100000;
     }
-    if (sscanf(model, "held-%d", &seconds) == 1)
-        script->pause_at = 1;
-    else if (sscanf(model, "open-%d", &seconds) == 1)
-        script->pause_at = EVENTS_BEFORE_DELTAS + 1;
+    if (sscanf(model, "held-%d", &seconds) == 1) script->pause_at = 1;
+    else if (sscanf(model, "open-%d", &seconds) == 1) script->pause_at = EVENTS_BEFORE_DELTAS + 1;
     script->pause = seconds * SECOND;
     return script->pause_at > 0;
 }
@@ -80,7 +78,8 @@ static bool is_delta(const Script *script, int number) {
 
 static const char *type_of(const Script *script, int number) {
     if (number < EVENTS_BEFORE_DELTAS) return BEFORE_DELTAS[number];
-    return is_delta(script, number) ? "response.output_text.delta" : BEHIND_DELTAS[number - EVENTS_BEFORE_DELTAS - script->deltas];
+    return is_delta(script, number) ? "response.output_text.delta"
+                                    : BEHIND_DELTAS[number - EVENTS_BEFORE_DELTAS - script->deltas];
 }
 
 /* --- buffers ------------------------------------------------------------------------------------------------------ */
@@ -158,7 +157,7 @@ static void raise_descriptor_limit(void) {
     signal(SIGPIPE, SIG_IGN);
 }
 
-/* --- WebSocket frames (RFC 6455, 5.2) ------------------------------------------------------------------------------ */
+/* --- WebSocket frames (RFC 6455, 5.2) ----------------------------------------------------------------------------- */
 
 enum { CONTINUATION = 0, TEXT = 1, CLOSE = 8, PING = 9, PONG = 10 };
 
