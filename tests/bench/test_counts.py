@@ -109,9 +109,9 @@ Counter = Callable[[Play], tuple[int, Told]]
 
 
 @contextmanager
-def serving(programs: Programs, folder: Path, *python: str) -> Iterator[Running]:
+def serving(programs: Programs, folder: Path, *serve: str) -> Iterator[Running]:
     with running_upstream(programs) as upstream:
-        running = start_gateway(Settings(), folder, upstream.port, python=(sys.executable, *(python or SERVE)))
+        running = start_gateway(Settings(), folder, upstream.port, serve=serve or SERVE)
         try:
             yield running
         finally:

@@ -288,7 +288,7 @@ def test_each_load_and_each_entrant_is_known() -> None:
     for grid in (ENTRANTS, QUICK):
         assert grid.keys() <= STEADY.keys()
         assert {system_of(name) for names in grid.values() for name in names} <= {*OURS, "no gateway"}
-    assert [door_of(name) for name in ENTRANTS["paced64"]] == ["http", "websocket", "http"]
+    assert [door_of(name) for name in ENTRANTS["burst16"]] == ["http", "websocket", "http"]
     assert len({target.what for target in TARGETS}) == len(TARGETS)
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from bench.lab.loads import DIRECT, GATEWAY, OURS, POSTGRES, STEADY, TWO_WORKERS, system_of
+from bench.lab.loads import DIRECT, GATEWAY, OURS, STEADY, TWO_WORKERS, system_of
 from bench.lab.ours import REPOSITORY, Settings, start_gateway
 from bench.lab.peers import PEERS
 from bench.lab.placing import on_core, two_cores
@@ -20,6 +20,7 @@ from bench.lab.results import Results
 from bench.lab.rounds import Lab, measure_rounds
 from bench.lab.singles import measure_crowds, measure_evenness, measure_growth, measure_held, measure_ladder
 from bench.lab.systems import Running, System
+from bench.lab.tls import tls_front
 from support.postgres import DURABLE, PostgresServer
 
 INSTALLED: Final = REPOSITORY / "build" / "bench" / "peers"
@@ -81,18 +82,29 @@ def measure_the_rest(lab: Lab, names: Sequence[str]) -> None:
 
 
 def add_ours(lab: Lab, stack: ExitStack, order: Order) -> None:
-    """The gateways that are wanted, and the database that one of them needs."""
+    """The gateways that are wanted, and what they need beside them."""
     wanted = {system_of(name) for names in order.entrants.values() for name in names if name != DIRECT}
     for name, settings in OURS.items():
-        if name not in wanted:
-            continue
-        own = replace(settings, server=order.server or {})
-        if name == POSTGRES:
-            with on_core(lab.other_core):
-                database = PostgresServer(DURABLE)
-            stack.callback(database.close)
-            own = replace(own, dsn=database.dsn(database.create_database()))
-        lab.systems[name] = System(name, starter(own), platform.python_version())
+        if name in wanted:
+            try:
+                own = with_surroundings(lab, stack, replace(settings, server=order.server or {}))
+            except CannotMeasure as reason:
+                lab.miss(f"{name} was not measured: {reason}")
+            else:
+                lab.systems[name] = System(name, starter(own), platform.python_version())
+
+
+def with_surroundings(lab: Lab, stack: ExitStack, settings: Settings) -> Settings:
+    """The settings with the database or the TLS end that they ask for, which then run on the other core."""
+    if settings.store == "postgres":
+        with on_core(lab.other_core):
+            database = PostgresServer(DURABLE)
+        stack.callback(database.close)
+        settings = replace(settings, dsn=database.dsn(database.create_database()))
+    if settings.has_tls_upstream:
+        folder = lab.folder.parent / "tls"
+        settings = replace(settings, front=stack.enter_context(tls_front(folder, lab.upstream.port, lab.other_core)))
+    return settings
 
 
 def starter(settings: Settings) -> Callable[[Path, int, int], Running]:

@@ -70,6 +70,7 @@ UPSTREAM_WEBSOCKET: Final = "gateway, WebSocket upstream"
 SQLITE: Final = "gateway, SQLite"
 POSTGRES: Final = "gateway, PostgreSQL"
 TWO_WORKERS: Final = "gateway, 2 workers"
+TLS_UPSTREAM: Final = "gateway, TLS upstream"
 
 OURS: Final[Mapping[str, Settings]] = {
     GATEWAY: Settings(),
@@ -77,13 +78,14 @@ OURS: Final[Mapping[str, Settings]] = {
     SQLITE: Settings(store="sqlite"),
     POSTGRES: Settings(store="postgres"),
     TWO_WORKERS: Settings(store="sqlite", workers=2),
+    TLS_UPSTREAM: Settings(has_tls_upstream=True),
 }
 """The gateways that run beside each other. Several workers need a store that they share."""
 
 THREE_WAYS: Final = (GATEWAY, WEBSOCKET, UPSTREAM_WEBSOCKET)
 ENTRANTS: Final[Mapping[str, tuple[str, ...]]] = {
     "low32": (DIRECT, GATEWAY, WEBSOCKET),
-    "paced64": THREE_WAYS,
+    "paced64": (*THREE_WAYS, TLS_UPSTREAM),
     "paced256": THREE_WAYS,
     "burst16": THREE_WAYS,
     "short": (*THREE_WAYS, SQLITE, POSTGRES, TWO_WORKERS),

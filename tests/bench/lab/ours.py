@@ -15,11 +15,13 @@ import trio
 
 from bench.lab.placing import Tree
 from bench.lab.systems import MODELS, Running, free_port, wait_until_listening
+from bench.lab.tls import Front
 from gateway.server.control import ask
 
 REPOSITORY: Final = Path(__file__).parents[3]
 KEY: Final = "bench-key"
 SERVE: Final = ("-m", "gateway", "serve")
+TRUSTING: Final = Path(__file__).parent / "trusting.py"
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +32,9 @@ class Settings:
     store: str = "memory"
     dsn: str | None = None
     workers: int = 1
+    has_tls_upstream: bool = False
+    front: Front | None = None
+    """The TLS end of the upstream, where it has one."""
     server: Mapping[str, str] = field(default_factory=dict)
     """Further keys of [server], as TOML values: {"data_plane": '"plain"'}."""
 
@@ -38,6 +43,9 @@ def configuration(settings: Settings, port: int, upstream_port: int) -> str:
     """The gateway's configuration file."""
     dsn = "" if settings.dsn is None else f'dsn = {{ inline = "{settings.dsn}" }}\n'
     server = "".join(f"{name} = {value}\n" for name, value in settings.server.items())
+    upstream = f"http://127.0.0.1:{upstream_port}"
+    if settings.front is not None:
+        upstream = f"https://127.0.0.1:{settings.front.port}"
     models = "".join(f'[models."{model}"]\nroutes = ["lab"]\n' for model in MODELS)
     return f"""
 [server]
@@ -57,7 +65,7 @@ account = "bench"
 secret = {{ inline = "{KEY}" }}
 
 [routes.lab]
-base_url = "http://127.0.0.1:{upstream_port}/v1"
+base_url = "{upstream}/v1"
 credential = {{ inline = "sk-lab" }}
 transport = "{settings.transport}"
 price = {{ input = "1.25", cached_input = "0.125", output = "10" }}
@@ -70,14 +78,16 @@ def start_gateway(
     folder: Path,
     upstream_port: int,
     core: int | None = None,
-    python: Sequence[str] = (sys.executable, *SERVE),
+    serve: Sequence[str] = SERVE,
 ) -> Running:
-    """Start one in `folder`, which must be its own, and wait until it listens; `python` is what runs `serve`."""
+    """Start one in `folder`, which must be its own, and wait until it listens; `serve` is what Python runs."""
     port = free_port()
     file = folder / "gateway.toml"
     file.write_text(configuration(settings, port, upstream_port), encoding="utf-8")
     workers = ["--workers", str(settings.workers)] if settings.workers > 1 else []
-    command = [*python, "--config", str(file), *workers]
+    if settings.front is not None:
+        serve = (str(TRUSTING), str(settings.front.authority), "serve")
+    command = [sys.executable, *serve, "--config", str(file), *workers]
     tree = Tree(command, folder / "log", core, PYTHONPATH=f"{REPOSITORY}:{REPOSITORY / 'tests'}")
     wait_until_listening(tree, port)
     return Running(tree, port, upstream_port, KEY)

@@ -8,7 +8,7 @@ from enum import Enum
 from typing import Final
 
 from bench.lab import results as figure
-from bench.lab.loads import ALONE, GATEWAY, OPEN, POOLED, SQLITE, TWO_WORKERS, WEBSOCKET
+from bench.lab.loads import ALONE, GATEWAY, OPEN, POOLED, SQLITE, TLS_UPSTREAM, TWO_WORKERS, WEBSOCKET
 from bench.lab.results import Results
 
 
@@ -64,6 +64,16 @@ def own(name: str, load: str, entrant: str = GATEWAY) -> Callable[[Results], flo
     return lambda results: results.median(entrant, load, name)
 
 
+def more(name: str, load: str, entrant: str) -> Callable[[Results], float | None]:
+    """What the entrant takes beyond the plain gateway."""
+
+    def difference(results: Results) -> float | None:
+        ours, plain = results.median(entrant, load, name), results.median(GATEWAY, load, name)
+        return None if ours is None or plain is None else ours - plain
+
+    return difference
+
+
 def crowded(load: str) -> Callable[[Results], float | None]:
     """A short turn's price under that load over its price alone."""
     return lambda results: results.ratio(figure.CPU_MS_PER_TURN, load, GATEWAY, GATEWAY, ALONE)
@@ -92,6 +102,7 @@ TARGETS: Final = (
     Target("short turn beside 1,000 pooled connections, CPU", crowded(POOLED), 1.1, 1.0),
     Target("short turn beside 2,000 open streams, CPU", crowded(OPEN), 1.1, 1.0),
     Target("2 workers, turns per core, over one", over(TURNS, "short", SQLITE, TWO_WORKERS), 0.85, 0.95, is_least=True),
+    Target("paced64, CPU per event, TLS upstream beyond plain", more(EVENT, "paced64", TLS_UPSTREAM), 15, 10, "µs"),
     Target("2 workers, held streams, most over fewest", own(figure.UNEVENNESS, "held", TWO_WORKERS), 1.5, 1.2),
 )
 """As issue 7 has them. A worker of two is compared with one on the same store."""
