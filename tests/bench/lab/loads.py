@@ -21,6 +21,11 @@ class Load:
     seconds: float
     ramp: float
 
+    @property
+    def events_per_turn(self) -> int:
+        """Of its script (wire.h)."""
+        return int(self.model.rpartition("-")[2]) + 8
+
 
 def paced(name: str, connections: int) -> Load:
     """The shape of real tokens. A turn takes four seconds: the connections begin spread over that time, and the window
@@ -45,6 +50,12 @@ LADDER: Final = (50, 100, 200, 300, 400, 550, 700, 850, 1000, 1100, 1200, 1400)
 LADDER_P99_MS_MAX: Final = 50.0
 LADDER_RATE_MIN: Final = 0.95
 """Of the events that so many streams have at 50 a second: below it somebody falls behind."""
+
+
+OTHERS: Final = {
+    "held": "1,000 streams that wait for their output, in a process that has served nobody before",
+    "streams per core": f"the most paced streams whose events' p99 is at most {LADDER_P99_MS_MAX:g} ms, at their pace",
+}
 
 
 def ladder_step(streams: int) -> Load:

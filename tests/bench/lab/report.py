@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from bench.lab import results as figure
-from bench.lab.loads import OURS, STEADY, WEBSOCKET
+from bench.lab.loads import OTHERS, OURS, STEADY, WEBSOCKET
 from bench.lab.results import SATURATED_SHARE, Results
 from bench.lab.targets import TARGETS, Target
 
@@ -56,14 +56,15 @@ def page(results: Results, plot: str) -> str:
 
 def how(results: Results) -> str:
     """The run's conditions."""
-    loads = "".join(f"- *{load.name}*: {load.what}\n" for load in STEADY.values())
+    whats = {load.name: load.what for load in STEADY.values()} | OTHERS
+    loads = "".join(f"- *{name}*: {what}\n" for name, what in whats.items())
     about = "".join(f"- {name}: {value}\n" for name, value in results.about.items())
     versions = ", ".join(f"{name} {version}" for name, version in results.versions.items() if name not in OURS)
     return f"""\
 What a gateway costs: its processor time from the kernel's account of its process, children included, over the events or
 turns that came through whole. The gateway under test has one core, the upstream and the load client have the other;
-systems not under test are stopped; rounds alternate in order; figures are medians of {results.rounds}. Latencies
-contain the upstream and the client, and are for orientation.
+systems not under test are stopped; rounds alternate in order; figures are medians of {results.rounds}.
+Latencies contain the upstream and the client, and are for orientation.
 
 {about}- beside it: {versions or "nobody"}
 {loads}"""
