@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from http.client import HTTPConnection
 from pathlib import Path
 from xml.etree import ElementTree
@@ -20,13 +21,23 @@ from websockets.sync.client import connect
 from bench.lab import peers
 from bench.lab import results as figure
 from bench.lab.course import add_peers
-from bench.lab.loads import ENTRANTS, GATEWAY, OURS, QUICK, STEADY, door_of, system_of
+from bench.lab.loads import ENTRANTS, GATEWAY, OURS, QUICK, STEADY, door_of, ladder_step, system_of
 from bench.lab.placing import Tree
 from bench.lab.plot import picture
-from bench.lab.programs import CannotMeasure, Load, Programs, Told, Upstream, compile_programs, running_upstream
+from bench.lab.programs import (
+    CannotMeasure,
+    Latency,
+    Load,
+    Programs,
+    Told,
+    Upstream,
+    compile_programs,
+    running_upstream,
+)
 from bench.lab.report import page
 from bench.lab.results import Results, read_results
-from bench.lab.rounds import Lab
+from bench.lab.rounds import Lab, figures_of
+from bench.lab.singles import is_carried
 from bench.lab.targets import TARGETS, Target, Verdict, failing
 
 TURN = ("created", "in_progress", "output_item.added", "content_part.added", "output_text.delta")
@@ -271,6 +282,36 @@ def test_a_failed_target_and_what_is_missing_stand_on_the_page() -> None:
 
 def test_the_page_shows_medians() -> None:
     assert re.search(r"^\| gateway \|.*\| 1\.00 \|", page(measured(), "speed.svg"), re.MULTILINE)
+
+
+def test_who_fell_behind_is_marked() -> None:
+    results = Results()
+    for name, pace in (("nginx", 0.95), ("smg", 0.94)):
+        results.add(name, "paced64", {figure.CPU_US_PER_EVENT: 30, figure.PACE: pace})
+    text = page(results, "speed.svg")
+    assert "| nginx | 30.0 |" in text
+    assert "| smg | 30.0¹ |" in text
+
+
+@pytest.mark.parametrize(
+    ("events", "p99", "is_held"),
+    [(9500, 50.0, True), (9499, 50.0, False), (9500, 50.001, False), (0, None, False)],
+)
+def test_a_step_of_the_ladder_holds_at_its_pace_and_in_time(events: int, p99: float | None, is_held: bool) -> None:
+    latency = Latency(p99, p99, p99, p99)
+    told = Told(turns=0, events=events, failed=0, seconds=2.0, event=latency, first=latency, why="")
+    assert is_carried(told, ladder_step(100)) is is_held
+    assert not is_carried(replace(told, failed=1), ladder_step(100))
+
+
+def test_a_turns_price_is_that_of_its_events() -> None:
+    """A window cuts the turns of a slow system; their events have been paid for."""
+    latency = Latency(1.0, 1.0, 1.0, 1.0)
+    told = Told(turns=0, events=104, failed=0, seconds=1.0, event=latency, first=latency, why="")
+    figures = figures_of(told, 0.001, STEADY["burst16"])
+    assert figures[figure.CPU_MS_PER_TURN] == pytest.approx(2.0)
+    assert figures[figure.TURNS_PER_CPU_SECOND] == pytest.approx(500)
+    assert figures[figure.PACE] is None
 
 
 def test_the_picture_is_an_image() -> None:

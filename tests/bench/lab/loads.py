@@ -26,6 +26,11 @@ class Load:
         """Of its script (wire.h)."""
         return int(self.model.rpartition("-")[2]) + 8
 
+    @property
+    def events_per_second(self) -> int:
+        """Of all its streams, by their pace; 0 is as many as come."""
+        return int(self.model.split("-")[1]) * self.connections
+
 
 def paced(name: str, connections: int) -> Load:
     """The shape of real tokens. A turn takes four seconds: the connections begin spread over that time, and the window
@@ -48,8 +53,6 @@ STEADY: Final = {
 LADDER: Final = (50, 100, 200, 300, 400, 550, 700, 850, 1000, 1100, 1200, 1400)
 """Streams at once, each step tried if the one before held."""
 LADDER_P99_MS_MAX: Final = 50.0
-LADDER_RATE_MIN: Final = 0.95
-"""Of the events that so many streams have at 50 a second: below it somebody falls behind."""
 
 
 OTHERS: Final = {

@@ -8,10 +8,10 @@ from typing import Final
 
 from bench.lab import results as figure
 from bench.lab.loads import OTHERS, OURS, STEADY, WEBSOCKET
-from bench.lab.results import SATURATED_SHARE, Results
+from bench.lab.results import PACE_MIN, Results
 from bench.lab.targets import TARGETS, Target
 
-SATURATED: Final = "¹"
+BEHIND: Final = "¹"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ def page(results: Results, plot: str) -> str:
         f"![The gateway and its peers: CPU per event, CPU per short turn, memory per held stream]({plot})\n",
         "## Systems\n",
         table(["", *(column.head for column in COLUMNS)], [*rows(results)]),
-        f"{SATURATED} its core was busy all the time: the price below that may be another. Empty: not measured.\n",
+        f"{BEHIND} It fell behind: fewer than {PACE_MIN:.0%} of its events came through. Empty: not measured.\n",
         "## Targets\n",
         table(["", "measured", "must", "goal", ""], [target_row(target, results) for target in TARGETS]),
         *others(results),
@@ -80,13 +80,12 @@ def rows(results: Results) -> Iterator[Sequence[str]]:
 
 
 def cell(results: Results, entrant: str, column: Column) -> str:
-    """A figure, marked where the core was busy."""
+    """A figure, marked where the system fell behind."""
     value = results.median(entrant, column.load, column.name)
     if value is None:
         return ""
-    share = results.median(entrant, column.load, figure.CPU_SHARE)
-    is_paced = column.load.startswith(("paced", "low"))
-    return written(value) + (SATURATED if is_paced and (share or 0) >= SATURATED_SHARE else "")
+    pace = results.median(entrant, column.load, figure.PACE)
+    return written(value) + (BEHIND if pace is not None and pace < PACE_MIN else "")
 
 
 def target_row(target: Target, results: Results) -> Sequence[str]:

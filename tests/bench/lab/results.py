@@ -15,14 +15,15 @@ TURNS_PER_CPU_SECOND: Final = "turns_per_cpu_second"
 EVENT_P50_MS: Final = "event_p50_ms"
 EVENT_P99_MS: Final = "event_p99_ms"
 FIRST_P50_MS: Final = "first_p50_ms"
-CPU_SHARE: Final = "cpu_share"
+PACE: Final = "pace"
+"""The events that came through, over those that the upstream would have sent to a client that keeps up."""
 KB_PER_STREAM: Final = "kb_per_stream"
 STREAMS_MAX: Final = "streams_max"
 UNEVENNESS: Final = "unevenness"
 KB_PER_1000_TURNS: Final = "kb_per_1000_turns"
 
-SATURATED_SHARE: Final = 0.97
-"""Of its core: what a system costs then says little of what it costs below."""
+PACE_MIN: Final = 0.95
+"""Below it somebody fell behind: what an event costs then says little of what it costs at its pace."""
 
 
 @dataclass

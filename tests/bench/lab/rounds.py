@@ -135,23 +135,29 @@ def measure_once(lab: Lab, running: Running | None, load: Load, entrant: str) ->
         what = f"{told.failed} turns failed: {told.why}" if told.failed else "no event came within the window"
         lab.miss(f"{entrant} under {load.name}: {what}")
         return
-    figures = figures_of(told, cpu_seconds, load.events_per_turn)
+    figures = figures_of(told, cpu_seconds, load)
     lab.results.add(entrant, load.name, figures)
     shown = ", ".join(f"{name} {value:.3g}" for name, value in figures.items() if value is not None)
     lab.say(f"{load.name}: {entrant}: {shown}")
 
 
-def figures_of(told: Told, cpu_seconds: float, events_per_turn: int) -> dict[str, float | None]:
+def figures_of(told: Told, cpu_seconds: float, load: Load) -> dict[str, float | None]:
     """What is kept of one measurement. No gateway costs nothing, which is no figure. Turns are counted by their events:
     a slow system ends few within the window, and those that it cuts would be missing."""
     figures: dict[str, float | None] = {
         figure.EVENT_P50_MS: told.event.p50,
         figure.EVENT_P99_MS: told.event.p99,
         figure.FIRST_P50_MS: told.first.p50,
+        figure.PACE: pace_of(told, load),
     }
     if cpu_seconds > 0:
         figures[figure.CPU_US_PER_EVENT] = cpu_seconds / told.events * 1e6
-        figures[figure.CPU_SHARE] = cpu_seconds / told.seconds
-        figures[figure.CPU_MS_PER_TURN] = cpu_seconds / told.events * events_per_turn * 1e3
-        figures[figure.TURNS_PER_CPU_SECOND] = told.events / events_per_turn / cpu_seconds
+        figures[figure.CPU_MS_PER_TURN] = cpu_seconds / told.events * load.events_per_turn * 1e3
+        figures[figure.TURNS_PER_CPU_SECOND] = told.events / load.events_per_turn / cpu_seconds
     return figures
+
+
+def pace_of(told: Told, load: Load) -> float | None:
+    """How much of the load came through; None where it has no pace of its own."""
+    due = load.events_per_second * told.seconds
+    return told.events / due if due else None

@@ -14,7 +14,6 @@ from bench.lab.loads import (
     HELD_STREAMS,
     LADDER,
     LADDER_P99_MS_MAX,
-    LADDER_RATE_MIN,
     OPEN,
     OPEN_STREAMS,
     POOLED,
@@ -25,12 +24,11 @@ from bench.lab.loads import (
 )
 from bench.lab.ours import turns_of_workers
 from bench.lab.programs import CannotMeasure, Told
-from bench.lab.rounds import Lab
+from bench.lab.rounds import Lab, pace_of
 from bench.lab.systems import Running
 
 ARRIVAL_SECONDS_MAX: Final = 90.0
 """For thousands of streams to arrive at the upstream through the slowest peer."""
-EVENTS_PER_SECOND: Final = 50
 KB: Final = 1024
 
 
@@ -44,18 +42,17 @@ def measure_ladder(lab: Lab, names: Sequence[str]) -> None:
                     told, _ = lab.measure(running, "http", ladder_step(streams))
                 except CannotMeasure:
                     break
-                if not is_carried(told, streams):
+                if not is_carried(told, ladder_step(streams)):
                     break
                 carried = streams
                 lab.say(f"ladder: {name} carries {streams} streams, p99 {told.event.p99} ms")
         lab.results.add(name, "ladder", {figure.STREAMS_MAX: carried})
 
 
-def is_carried(told: Told, streams: int) -> bool:
+def is_carried(told: Told, step: Load) -> bool:
     """Whole turns, at their pace, and in time."""
-    due = streams * EVENTS_PER_SECOND * told.seconds
     is_in_time = told.event.p99 is not None and told.event.p99 <= LADDER_P99_MS_MAX
-    return told.failed == 0 and is_in_time and told.events >= due * LADDER_RATE_MIN
+    return told.failed == 0 and is_in_time and (pace_of(told, step) or 0) >= figure.PACE_MIN
 
 
 def measure_held(lab: Lab, names: Sequence[str]) -> None:

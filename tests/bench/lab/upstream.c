@@ -15,7 +15,7 @@
 
 typedef struct Peer {
     int fd;
-    bool is_websocket, is_waiting_to_write, is_running;
+    bool is_websocket, is_waiting_to_write, is_running, is_leaving;
     Buffer in, out;
     Script script;
     char model[64];
@@ -270,7 +270,10 @@ static bool take_frame(Peer *peer) {
     if (!next_frame(&peer->in, &frame)) return false;
     if (frame.opcode == TEXT) begin_turn(peer, frame.payload, frame.size);
     if (frame.opcode == PING) append_frame(&peer->out, PONG, frame.payload, frame.size, false);
-    if (frame.opcode == CLOSE) append_frame(&peer->out, CLOSE, frame.payload, frame.size, false);
+    if (frame.opcode == CLOSE) {
+        append_frame(&peer->out, CLOSE, frame.payload, frame.size, false);
+        peer->is_leaving = true; /* a server closes first (RFC 6455, 7.1.1) */
+    }
     take(&peer->in, frame.whole);
     return true;
 }
@@ -296,6 +299,10 @@ static void move(Peer *peer) {
             return;
         }
         may_go_on = may_go_on && !held(&peer->out);
+    }
+    if (peer->is_leaving && !held(&peer->out)) {
+        leave(peer);
+        return;
     }
     bool is_waiting = held(&peer->out) > 0;
     if (is_waiting != peer->is_waiting_to_write)
