@@ -40,6 +40,7 @@ NAMES: Final = [peer.name for peer in PEERS]
 @click.option("--rounds", type=click.IntRange(1, 20), help=f"Rounds of each load; {ROUNDS} if left out.")
 @click.option("--load", "loads", multiple=True, type=click.Choice([*STEADY]), help="Only this load, or several.")
 @click.option("--server", multiple=True, metavar="KEY=VALUE", help="A further key of the gateway's [server], in TOML.")
+@click.option("--python", default=sys.executable, help="What runs the gateway, if not this; e.g. .venv/bin/python.")
 @click.option("--out", type=click.Path(path_type=Path, file_okay=False), help="Where the results go.")
 def main(
     beside_all: bool,
@@ -48,6 +49,7 @@ def main(
     rounds: int | None,
     loads: tuple[str, ...],
     server: tuple[str, ...],
+    python: str,
     out: Path | None,
 ) -> None:
     """Measure the gateway. A whole run beside all peers is written to tests/bench/results, any other to build/bench.
@@ -59,9 +61,9 @@ def main(
     entrants = {load: names for load, names in grid.items() if not loads or load in loads}
     is_whole = not (quick or loads)
     keys = dict(pair.partition("=")[::2] for pair in server)
-    results = Results(about=conditions(keys), rounds=rounds or (1 if quick else ROUNDS))
     try:
-        measure(Order(entrants, peers, keys, is_whole), results, say)
+        results = Results(about=conditions(python, keys), rounds=rounds or (1 if quick else ROUNDS))
+        measure(Order(entrants, peers, keys, python, is_whole), results, say)
     except CannotMeasure as reason:
         raise click.ClickException(str(reason)) from None
     write(results, out or (PUBLISHED if is_whole and beside_all else UNPUBLISHED))

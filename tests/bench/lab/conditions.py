@@ -7,25 +7,38 @@ import platform
 import subprocess
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from importlib.metadata import version
 from pathlib import Path
 from typing import Final
 
 from bench.lab.ours import REPOSITORY
+from bench.lab.programs import CannotMeasure
 
 LIBRARIES: Final = ("trio", "hypercorn", "httpx2", "h11", "wsproto")
 BUSY_LOAD: Final = 1.0
 """A machine that has that much to do before the run is shared: only what is measured beside each other compares."""
 
 
-def conditions(server: Mapping[str, str]) -> dict[str, str]:
-    """As lines for the page; `server` are further keys of the gateway's [server]."""
+ASK: Final = f"""
+from importlib.metadata import version
+from platform import python_version
+print(python_version())
+print(", ".join(f"{{name}} {{version(name)}}" for name in {LIBRARIES}))
+"""
+
+
+def conditions(python: str, server: Mapping[str, str]) -> dict[str, str]:
+    """As lines for the page: `python` is what runs the gateway, `server` are further keys of its [server]. Raises
+    CannotMeasure where that interpreter has not what the gateway needs."""
+    asked = subprocess.run([python, "-c", ASK], capture_output=True, text=True, check=False)
+    if asked.returncode != 0:
+        raise CannotMeasure(f"{python} cannot run the gateway: {asked.stderr.strip().rpartition(chr(10))[2]}")
+    python_version, libraries = asked.stdout.splitlines()
     load = os.getloadavg()[0]
     about = {
         "date": f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC",
         "machine": f"{_processor()}, {len(os.sched_getaffinity(0))} cores, Linux {platform.release().split('-')[0]}",
-        "gateway": f"commit {_commit()}, Python {platform.python_version()}",
-        "libraries": ", ".join(f"{name} {version(name)}" for name in LIBRARIES),
+        "gateway": f"commit {_commit()}, Python {python_version}",
+        "libraries": libraries,
         "load average before": f"{load:.1f}" + (", a busy machine: take ratios only" if load > BUSY_LOAD else ""),
     }
     if server:

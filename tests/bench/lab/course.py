@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-import platform
+import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
@@ -37,6 +37,8 @@ class Order:
     """Under each of these loads, too."""
     server: Mapping[str, str] | None = None
     """Further keys of our [server]."""
+    python: str = sys.executable
+    """What runs ours."""
     is_whole: bool = True
     """Also what is measured once: the ladder, memory, crowds."""
 
@@ -87,11 +89,11 @@ def add_ours(lab: Lab, stack: ExitStack, order: Order) -> None:
     for name, settings in OURS.items():
         if name in wanted:
             try:
-                own = with_surroundings(lab, stack, replace(settings, server=order.server or {}))
+                own = with_surroundings(lab, stack, replace(settings, python=order.python, server=order.server or {}))
             except CannotMeasure as reason:
                 lab.miss(f"{name} was not measured: {reason}")
             else:
-                lab.systems[name] = System(name, starter(own), platform.python_version())
+                lab.systems[name] = System(name, starter(own))
 
 
 def with_surroundings(lab: Lab, stack: ExitStack, settings: Settings) -> Settings:

@@ -35,6 +35,7 @@ class Settings:
     has_tls_upstream: bool = False
     front: Front | None = None
     """The TLS end of the upstream, where it has one."""
+    python: str = sys.executable
     server: Mapping[str, str] = field(default_factory=dict)
     """Further keys of [server], as TOML values: {"data_plane": '"plain"'}."""
 
@@ -87,7 +88,7 @@ def start_gateway(
     workers = ["--workers", str(settings.workers)] if settings.workers > 1 else []
     if settings.front is not None:
         serve = (str(TRUSTING), str(settings.front.authority), "serve")
-    command = [sys.executable, *serve, "--config", str(file), *workers]
+    command = [settings.python, *serve, "--config", str(file), *workers]
     tree = Tree(command, folder / "log", core, PYTHONPATH=f"{REPOSITORY}:{REPOSITORY / 'tests'}")
     wait_until_listening(tree, port)
     return Running(tree, port, upstream_port, KEY)

@@ -59,7 +59,7 @@ def how(results: Results) -> str:
     whats = {load.name: load.what for load in STEADY.values()} | OTHERS
     loads = "".join(f"- *{name}*: {what}\n" for name, what in whats.items())
     about = "".join(f"- {name}: {value}\n" for name, value in results.about.items())
-    versions = ", ".join(f"{name} {version}" for name, version in results.versions.items() if name not in OURS)
+    versions = ", ".join(f"{name} {version}" for name, version in results.versions.items())
     return f"""\
 What a gateway costs: its processor time from the kernel's account of its process, children included, over the events or
 turns that came through whole. The gateway under test has one core, the upstream and the load client have the other;

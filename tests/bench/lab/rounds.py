@@ -51,7 +51,8 @@ class Lab:
                 del self.systems[name]
                 continue
             self.running[name] = running
-            self.results.versions[name] = system.version
+            if system.version:
+                self.results.versions[name] = system.version
             time.sleep(SETTLE_SECONDS)
             running.tree.freeze()
 
@@ -59,7 +60,7 @@ class Lab:
         """One in a folder of its own."""
         folder = self.folder / f"{len([*self.folder.iterdir()])}"
         folder.mkdir()
-        self.say(f"starting {system.name} {system.version}")
+        self.say(f"starting {system.name} {system.version}".strip())
         return system.start(folder, self.upstream.port, self.core)
 
     def end_all(self) -> None:

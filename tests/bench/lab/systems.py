@@ -40,7 +40,7 @@ class System:
 
     name: str
     start: Callable[[Path, int, int], Running]
-    version: str
+    version: str = ""
 
 
 def free_port() -> int:
