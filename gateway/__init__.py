@@ -15,6 +15,7 @@ floor 3  turn/            the engine: one nursery per turn, the tasks and the sc
 floor 2  config/          the configuration file, validated whole
          ports.py         what the engine asks of doors, upstreams, ledger and records
          encodings.py     content encodings, of requests and of answers
+         beside_asgi.py   what the server lets a door do with a client past ASGI
 floor 1  core/            PURE: events, SSE, requests, failures, THE replay decision, the turn machine, money
 floor 0  limits.py        every bound, its unit in its name, and why
 

@@ -95,36 +95,6 @@ class Places(Protocol):
         ...
 
 
-INBOUND: Final = "gateway.inbound"
-"""The name under which a WebSocket's ASGI state has its `Inbound`, where the server bounds what clients send."""
-
-
-class Inbound(Protocol):
-    """What one client's messages hold: the server counts them as they come, and whoever is done with one says so."""
-
-    def take(self, size_bytes: int) -> bool:
-        """Whether there is room for so many bytes more, which is then taken."""
-        ...
-
-    def give_back(self, size_bytes: int) -> None:
-        """Nobody holds a message of so many bytes any more."""
-        ...
-
-
-DIRECT: Final = "gateway.direct"
-"""The name under which an ASGI state has its `Direct`, where the server lets a door write past ASGI."""
-
-
-class Direct(Protocol):
-    """The short way to one client, for what is small and comes often: the body of a response whose head was sent, or
-    the text messages of a WebSocket that is open. It keeps its place among all else that is written to the client."""
-
-    async def write(self, pieces: Sequence[bytes]) -> None:
-        """Write parts of the body, or one text message each (UTF-8); returns when the transport has taken them, whether
-        or not that took a wait. To a client that has left they go nowhere, but it yields."""
-        ...
-
-
 class NoBounds:
     """Room for everybody (Places), and nobody counts (Inbound)."""
 

@@ -18,7 +18,8 @@ from quart.wrappers import Request
 from quart_trio.asgi import TrioASGIHTTPConnection, TrioASGIWebsocketConnection
 from quart_trio.wrappers import TrioResponse
 
-from gateway.ports import DIRECT, INBOUND, Direct, Inbound, NoBounds
+from gateway.beside_asgi import DIRECT, INBOUND, Direct, Inbound
+from gateway.ports import NoBounds
 
 Send = Callable[[dict[str, Any]], Awaitable[None]]
 RawHeaders = Iterable[tuple[str, str]]

@@ -10,12 +10,12 @@ from functools import partial
 from typing import Final
 
 from gateway import limits
+from gateway.beside_asgi import Inbound
 from gateway.core.failures import Refusal
 from gateway.core.request import RequestBody
 from gateway.downstream.aside import Aside
 from gateway.downstream.bodies import read_body
 from gateway.encodings import Decoder, EncodingError, decoder_for
-from gateway.ports import Inbound
 
 CHUNK_BYTES: Final = 65_536
 IN_MEMBERS: Final = frozenset({"gzip", "x-gzip", "zstd"})

@@ -23,6 +23,7 @@ from quart import Response, Websocket, websocket
 from quart_trio import QuartTrio
 
 from gateway import limits
+from gateway.beside_asgi import INBOUND, Inbound
 from gateway.core.eligibility import StatePolicy
 from gateway.core.events import insert_members
 from gateway.core.failures import PUBLIC_CODES, Refusal
@@ -37,7 +38,7 @@ from gateway.downstream.connections import Departure, direct_of
 from gateway.downstream.errors import refusal_body, to_json, websocket_event, websocket_failure, websocket_refusal
 from gateway.downstream.frames import Create, Frame, Line, Refused, Steer, bytes_of, echo, read_frame
 from gateway.downstream.headers import chosen_subprotocol
-from gateway.ports import INBOUND, Draining, Inbound, Meter, NoBounds, NoMeter, Order, Places, Turns
+from gateway.ports import Draining, Meter, NoBounds, NoMeter, Order, Places, Turns
 
 logger = structlog.get_logger("gateway.websocket")
 

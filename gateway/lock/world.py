@@ -22,7 +22,7 @@ from gateway.downstream.aside import at_once
 from gateway.lock.notation import Speaker
 from gateway.lock.scenario import MODEL, Scenario, ScenarioError, Swap, UpstreamReply
 from gateway.lock.stores import Stores
-from gateway.routes import Network
+from gateway.routes import Network, OverHTTP
 from gateway.turn.house import PatientHouse, StandingHouse
 from gateway.upstream.scripted import EVENT_STREAM, JSON_BODY, Call, Reply, Script, ScriptedTransport
 from gateway.upstream.scripted_sockets import ScriptedDial
@@ -67,6 +67,7 @@ def make_world(scenario: Scenario, file: str, change: Change | None = None) -> W
     house.cooling.update(scenario.house.cooling)
     parts = Parts(
         transports={route: _network(config, route, script) for route, script in scripts.items()},
+        over_http={route: _over_http(config, script) for route, script in scripts.items()},
         house=house,
         new_request_id=_numbered(),
         wall_clock=lambda: NEW_YEAR + trio.current_time(),
@@ -161,8 +162,10 @@ def _key(name: str) -> str:
 def _network(config: Config, route: str, script: Script) -> Network:
     """What the route's transport has below it (C5)."""
     is_framed = config.routes[route].transport == "websocket"
-    if is_framed:
-        return ScriptedNetwork(script)
+    return ScriptedNetwork(script) if is_framed else _over_http(config, script)
+
+
+def _over_http(config: Config, script: Script) -> OverHTTP:
     return ScriptedDial(script) if config.server.data_plane == "fast" else ScriptedTransport(script)
 
 

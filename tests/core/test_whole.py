@@ -21,7 +21,7 @@ from gateway.core.whole import bare_response, is_cut_short, output_text_bytes, w
         ('{"status":"incomplete"}', "response.incomplete"),
         ('{"status":"failed","error":{"code":"server_error"}}', "response.failed"),
         ('{"status":"cancelled"}', "response.cancelled"),
-        ('{"status":"queued"}', "response.completed"),
+        ('{"status":"queued"}', "response.queued"),
         ('{"object":"response.compaction","output":[]}', "response.completed"),
         ('{"status":7,"output":[],"error":{}}', "response.completed"),
     ],

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from gateway import limits
+from gateway.beside_asgi import INBOUND
 from gateway.core.failures import Refusal
 from gateway.downstream.decoding import decoded
 from gateway.encodings import zstd
 from gateway.lock.driver import AUTHORIZED, Client, connect
 from gateway.lock.virtual import virtual_run
-from gateway.ports import INBOUND
 from gateway.server.hardened.inbound import InboundBytes
 from support.gateways import World, create, world
 from support.voices import A

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import trio
 
+from gateway.beside_asgi import INBOUND
 from gateway.lock.driver import Client, connect
-from gateway.ports import INBOUND
 from gateway.upstream.scripted import Silence
 from support.gateways import World, create_frame, world
 from support.virtual import in_every_order

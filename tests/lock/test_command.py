@@ -241,7 +241,8 @@ def test_a_configuration_is_played_and_read_not_judged(pack: Pack) -> None:
         0,
         [
             "the routes of 'gpt-demo' stand for a scenario's: a is first, b is second",
-            "not taken over: accounts and balances, keys and their limits, prices, names, where it listens",
+            "not taken over: accounts and balances, keys and their limits, prices, names, how routes share "
+            "the turns, where it listens",
             "",
             "0 of 2 scenarios go another way than by default",
         ],

@@ -21,7 +21,7 @@ from hypercorn.protocol.h11 import STREAM_ID, H11Protocol, H11WSConnection
 from hypercorn.protocol.http_stream import HTTPStream
 from hypercorn.typing import ConnectionState
 
-from gateway.ports import DIRECT, INBOUND, Direct
+from gateway.beside_asgi import DIRECT, INBOUND, Direct
 from gateway.server.hardened.direct import DirectBody, DirectTexts, Write
 from gateway.server.hardened.heads import BAD_REQUEST, HeadGuard
 from gateway.server.hardened.patience import Patience

@@ -11,8 +11,8 @@ import trio
 from wsproto.connection import Connection, ConnectionState, ConnectionType
 from wsproto.events import CloseConnection, Ping, TextMessage
 
+from gateway.beside_asgi import DIRECT, Direct
 from gateway.lock.virtual import virtual_run
-from gateway.ports import DIRECT, Direct
 from gateway.server.hardened.connection import WRITES_PER_PASS
 from server.attacks.websocket_cases import HANDSHAKE
 from server.attacks.wire import frame, request, text

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 import trio
 
+from gateway.beside_asgi import INBOUND
 from gateway.lock.virtual import virtual_run
-from gateway.ports import INBOUND
 from gateway.server.hardened.inbound import InboundBytes
 from gateway.server.hardened.patience import Pace
 from server.attacks.websocket_cases import HANDSHAKE

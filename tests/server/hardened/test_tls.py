@@ -14,7 +14,7 @@ from hypercorn.typing import LifespanState
 from hypercorn.utils import wrap_app
 from trio.testing import open_stream_to_socket_listener
 
-from gateway.ports import DIRECT
+from gateway.beside_asgi import DIRECT
 from gateway.server import hardened
 from gateway.server.hardened.connection import HardenedServer
 from gateway.server.hardened.settings import HardenedConfig
