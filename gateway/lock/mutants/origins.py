@@ -82,6 +82,7 @@ def _background() -> Iterator[Mutant]:
     yield Mutant("B9: no call by id is looked at", ("B9",), swapped(BackgroundTurns, "saw", unseen))
     yield Mutant("B9: polled every 20 s", ("B9",), swapped(limits, "BACKGROUND_POLL_SECONDS", 20.0))
     yield Mutant("B9: what is gone is waited for", ("B9",), swapped(looking, "GONE_STATUSES", frozenset()))
+    yield Mutant("B9: with its first body a turn ends", ("B9", "H1"), swapped(background, "UNENDED", ()))
     for status in background.ENDINGS:
         flip = swapped(background, "ENDINGS", {k: v for k, v in background.ENDINGS.items() if k != status})
         yield Mutant(f"B9: {status} is no end", ("B9",), flip)
