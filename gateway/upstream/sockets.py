@@ -16,7 +16,8 @@ from typing import Final
 
 import trio
 
-READ_BYTES_MAX: Final = 65_536
+READ_BYTES_MAX: Final = 32_768
+"""Of a stalled client three reads are held, with the events in them: here, in the hold, at its writer."""
 UNCONNECTED: Final = (OSError, trio.TooSlowError, UnicodeError, ValueError)
 """What `connect` raises: no address, no answer, no TLS; an address that cannot be one. All certificate errors are
 OSErrors."""

@@ -11,7 +11,7 @@ from pathlib import Path
 from gateway.upstream.scripted import Reply, Script
 from gateway.upstream.scripts import broken, event, prelude, response_object, text_answer, two_step_failure
 from support.loopback import LoopbackUpstreams
-from support.processes import serving_gateway
+from support.processes import PATIENT, serving_gateway
 
 KEY = "key-of-the-client"
 WORDS = ["A ", "retry ", "must ", "never ", "repeat ", "output."]
@@ -105,7 +105,7 @@ def staged(replies: Mapping[str, tuple[Reply, Reply]], folder: Path) -> Iterator
     }
     with LoopbackUpstreams(list(scripts.values())) as upstreams:
         file = write_configuration(folder, {name: upstreams.base_url(name) for name in scripts}, list(replies))
-        with serving_gateway(file) as (_, url):
+        with serving_gateway(file, PATIENT) as (_, url):
             yield Stage(url, scripts)
 
 

@@ -19,7 +19,7 @@ from gateway.core.money import Result
 from gateway.store.commit import commit
 from gateway.store.database import StoreAway, StoreUnusable
 from gateway.store.postgres import PostgresDatabase
-from gateway.store.schema import VERSION_TABLE, prepare
+from gateway.store.schema import VERSION_TABLE, VERSIONS, prepare
 from gateway.store.sqlite import SQLiteDatabase
 from gateway.store.store import grant
 from support.durable import SQLiteFiles, accounts_in, unprivileged
@@ -233,7 +233,7 @@ def test_a_database_of_a_newer_gateway_is_left_to_it(
 
     said = refusal(StoreUnusable, database)
     assert said.startswith("NAME has schema ")
-    assert said.endswith("this gateway knows 0001 at most: upgrade the gateway, or name another database")
+    assert said.endswith(f"this gateway knows {VERSIONS[-1]} at most: upgrade the gateway, or name another database")
 
 
 # --- PostgreSQL ---------------------------------------------------------------------------------------------------

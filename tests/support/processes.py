@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
+from typing import Final
 
 REPOSITORY = Path(__file__).parents[2]
 PATIENCE_SECONDS = 60.0
@@ -122,10 +123,15 @@ def gateway_process(*arguments: str, **extra: str) -> Iterator[Process]:
         yield process
 
 
+PATIENT: Final = str(Path(__file__).with_name("patient_gateway.py"))
+
+
 @contextmanager
-def serving_gateway(file: Path, **extra: str) -> Iterator[tuple[Process, str]]:
-    """`gateway serve` with the configuration in `file` on a free port: the process, and the URL it serves at."""
-    with gateway_process("serve", "--config", str(file), "--port", "0", **extra) as process:
+def serving_gateway(file: Path, *program: str, **extra: str) -> Iterator[tuple[Process, str]]:
+    """`gateway serve` with the configuration in `file` on a free port: the process, and the URL it serves at.
+    `program` is another one that takes its arguments."""
+    command = [sys.executable, *(program or ("-m", "gateway")), "serve", "--config", str(file), "--port", "0"]
+    with Process(command, **extra) as process:
         yield process, process.wait_for(r'"event": "listening".*"url": "(http://[^"]+)"')[1]
 
 

@@ -13,6 +13,7 @@ from gateway.lock.driver import AUTHORIZED, Client, connect
 from gateway.lock.virtual import virtual_run
 from gateway.upstream.scripted import Break, Reply, Silence
 from support.gateways import MODEL, World, hang_up, play, turn, world
+from support.known_origins import TO_A
 from support.voices import A, B
 
 pytestmark = [pytest.mark.trio(run=virtual_run), pytest.mark.usefixtures("each_transport")]
@@ -183,7 +184,7 @@ async def test_case_51_what_goes_up_is_what_came_but_for_the_splices(
             client.send_text(raw.decode())
             await hang_up(client)
 
-    expected = (over_sse if each_transport == "sse" else over_websocket) % (
+    expected = (over_websocket if each_transport == "websocket" else over_sse) % (
         b"upstream-name" if renamed else MODEL.encode(),
         REST,
     )
@@ -213,7 +214,7 @@ async def test_case_47_encrypted_reasoning_goes_to_no_other_account(way: str, st
     """R10, S5: the other route gets no call, and the client the first one's failure."""
     reasoning = [{"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "minted by a"}]
     w = world(A.reply(Break()), B.answer())
-    client = await ask(w, way, stream, input=reasoning)
+    client = await ask(w, way, stream, input=reasoning, prompt_cache_key=TO_A)
     assert (client.failure, w.attempts) == ((502, "stream_read_error"), ["a stream_read_error (origin_bound)"])
 
 

@@ -9,17 +9,15 @@ import trio
 from gateway.core.eligibility import StatePolicy, eligibility
 from gateway.core.messages import Deliver, DeliverFailure, Door
 from gateway.core.request import RequestBody, TurnRequest
-from gateway.ports import Order, Origin
-from gateway.records.memory import MemoryRecords
+from gateway.ports import Order
 from gateway.upstream.scripted import Break, Reply
 from support.gateways import MODEL, Seen, World, play, seen, world
+from support.known_origins import TO_A, a_made_resp_1
 from support.virtual import in_every_order
 from support.voices import ANSWERED, A, B
 
 pytestmark = pytest.mark.usefixtures("each_transport")
 
-TO_A = "to a"
-"""A cache key whose requests route `a` takes where their origin is not known (O3)."""
 BREAKS = A.reply(Break())
 REFUSES = A.reply(refuses=True)
 
@@ -48,13 +46,6 @@ STATELESS: dict[str, dict[str, Any]] = {
     "asking for it": {"include": ["reasoning.encrypted_content"]},
     "web search": {"tools": [{"type": "web_search"}]},
 }
-
-
-def a_made_resp_1() -> MemoryRecords:
-    """Records that know where the response that is continued was made."""
-    records = MemoryRecords()
-    records.origins["main", "resp_1"] = Origin("main", "resp_1", "a")
-    return records
 
 
 @pytest.mark.parametrize("kind", REQUESTS)

@@ -14,6 +14,7 @@ from gateway.lock.virtual import virtual_run
 from gateway.upstream.scripted import JSON_BODY, Break, Reply, Silence, Step
 from gateway.upstream.scripts import usage_object
 from support.gateways import MODEL, World, assert_all_is_well, cost, world
+from support.known_origins import TO_A, a_made_resp_1
 from support.voices import A, B, Voice
 
 pytestmark = [pytest.mark.trio(run=virtual_run), pytest.mark.usefixtures("each_transport")]
@@ -77,8 +78,8 @@ async def test_a_compaction_is_replayed_as_any_turn(first: Reply) -> None:
 )
 async def test_a_compaction_of_what_an_origin_holds_is_not(fields: dict[str, Any], reason: str) -> None:
     """R10, S2, S5."""
-    w = world(body(Break()), body(compaction(B)))
-    client = await post(w, COMPACT, {**BODY, **fields})
+    w = world(body(Break()), body(compaction(B)), records=a_made_resp_1())
+    client = await post(w, COMPACT, {**BODY, "prompt_cache_key": TO_A, **fields})
     assert client.failure == (502, "stream_read_error")
     assert w.attempts == [f"a stream_read_error ({reason})"]
 

@@ -14,6 +14,7 @@ from gateway.ports import Origin
 from gateway.upstream.scripted import JSON_BODY, Break, Close, Reply, Silence, Step
 from gateway.upstream.scripts import response_object, usage_object
 from support.gateways import MODEL, Seen, World, cost, play, seen, turn, world
+from support.known_origins import a_made_resp_1
 from support.voices import A, B, Voice
 
 pytestmark = [pytest.mark.trio(run=virtual_run), pytest.mark.usefixtures("each_transport")]
@@ -153,7 +154,7 @@ async def test_a_replay_can_be_refused() -> None:
 )
 async def test_a_stateful_request_is_not_replayed(fields: Any, reason: str) -> None:
     """R10."""
-    w = world(A.reply(A.failed()), B.answer())
+    w = world(A.reply(A.failed()), B.answer(), records=a_made_resp_1())
     client = await ask(w, **fields)
     assert seen(w, client) == Seen(["failed server_error"], ["a"], [f"a server_error ({reason})"], ["voided"])
     assert (client.status, json.loads(client.body)["status"]) == (200, "failed")
