@@ -114,8 +114,8 @@ class Gateway:
             parts.rules or _rules(config),
             config.server.write_timeout,
         )
-        ways, prices = self.routes.ways, self.routes.prices
-        self.homes = KnownHomes(self.origins, self.house, ways)
+        ways, prices = self.routes.ways_ever, self.routes.prices
+        self.homes = KnownHomes(self.origins, self.house, self.routes.ways)
         stores, policy = self.stores, _charge_policy(config)
         self.background = BackgroundTurns(stores.ledger, stores.records, ways, prices, policy, stores.adopt)
         self.app = self._app(parts)

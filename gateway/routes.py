@@ -61,8 +61,10 @@ class Routes:
         self.tables = Tables(self._table(config), self._note_left)
         self.models: Mapping[str, ModelConfig] = config.models
         self.ways: dict[str, Way] = {}
-        """How by-id calls reach the current routes (H2); and their prices, for background turns (B9)."""
+        """How by-id calls reach the current routes (H2)."""
+        self.ways_ever: dict[str, Way] = {}
         self.prices: dict[str, Price] = {}
+        """Of those that are gone, too: a background turn outlives the table that it began on (B9)."""
         self._tell(config)
 
     def __repr__(self) -> str:
@@ -74,12 +76,9 @@ class Routes:
         return sum(adapter.idle_sockets for adapter in self._framed)
 
     def changed_by(self, config: Config) -> list[str]:
-        """The names that will stand for other routes than now."""
-        now = self.tables.current.routes
-        return [route.name for route in now if config.routes.get(route.name) not in (None, self._config_of(route))]
-
-    def _config_of(self, route: Route) -> RouteConfig:
-        return next(config for config, standing in self._standing.items() if standing is route)
+        """The names that will stand for other routes than now, also those that stand for none."""
+        now = {route.name: route for route in self.tables.current.routes}
+        return [name for name, route in config.routes.items() if self._standing.get(route) is not now.get(name)]
 
     def swap(self, config: Config) -> None:
         """Turns begin on the models and routes of this configuration from now on; those that run go on (C2)."""
@@ -97,10 +96,11 @@ class Routes:
         """Those who look up routes by their names find the current ones."""
         self.models = config.models
         self.ways.clear()
-        self.prices.clear()
         for name, route in config.routes.items():
             served = tuple(model.name for model in config.models.values() if name in model.routes)
-            self.ways[name] = Way(self._over_http_adapters[route], _terms(route), route.upstream_model, served)
+            by_id = self._over_http_adapters[route]
+            self.ways[name] = Way(by_id, _terms(route), route.upstream_model, served)
+            self.ways_ever[name] = self.ways[name]
             self.prices[name] = route.price
 
     def drain(self) -> None:

@@ -34,10 +34,12 @@ def check_url(url: str) -> str:
 
 
 def _authority_is_valid(url: str) -> bool:
-    """What the pattern cannot tell: the port's range and the form of an IPv6 address."""
+    """What the pattern cannot tell: the port's range, the form of an IPv6 address, a name that can be looked up."""
     try:
-        return urlsplit(url).port != 0
-    except ValueError:
+        parts = urlsplit(url)
+        (parts.hostname or "").encode("idna")
+        return parts.port != 0
+    except ValueError:  # UnicodeError is one
         return False
 
 

@@ -86,6 +86,8 @@ def parse_toml(text: str, file: str) -> Document:
         return tomllib.loads(text)
     except ValueError as error:  # tomllib.TOMLDecodeError, or an integer of thousands of digits
         message = str(error)
+    except RecursionError:
+        raise ConfigError([Problem(file, "", "is nested too deeply", "write it flatter")]) from None
     raise ConfigError([_syntax_problem(message, file)])
 
 

@@ -73,13 +73,19 @@ def wait_asked_seconds(failure: Failure | None) -> float | None:
     return None if seconds is None or seconds <= 0 else min(seconds, limits.ROUTE_WAIT_SECONDS_MAX)
 
 
+SECONDS_DIGITS_MAX: Final = 9
+"""Of a wait: the bound is far below what they say."""
+
+
 def _retry_after_seconds(answer: UpstreamAnswer) -> float | None:
-    """A date is told by the upstream's clock, which its own `date` shows."""
-    written = clean_retry_after(answer.header("retry-after"))
-    if written is None or written.isdigit():
-        return None if written is None else float(written)
+    """A date is told by the upstream's clock, which its own `date` shows. More than a day is not passed on to a client
+    (F5), and is a wait all the same."""
+    text = (answer.header("retry-after") or "").strip()
+    if text.isascii() and text.isdigit():
+        return float(text[:SECONDS_DIGITS_MAX])
+    written = clean_retry_after(text)
     try:
-        until, now = (parsedate_to_datetime(date) for date in (written, answer.header("date") or ""))
+        until, now = (parsedate_to_datetime(date) for date in (written or "", answer.header("date") or ""))
         return (until - now).total_seconds()
     except (TypeError, ValueError):
         return None

@@ -17,6 +17,9 @@ from gateway.store.records import BACKGROUND, MARK, ORIGIN, RecordWrite, origin_
 from gateway.store.store import Store
 
 DAY_SECONDS: Final = 86_400
+ORIGIN_LOOKS_SECONDS: Final = (0.05, 0.2)
+"""O1: the pauses before a response is looked for once more. Its id is learned beside the client's bytes: a client that
+goes on at once may be served by another process before the write has ended."""
 
 T = TypeVar("T")
 
@@ -61,6 +64,11 @@ class DurableRecords:
             rows = session.fetch(ORIGIN, asked)
             return Origin(account, response_id, *rows[0]) if rows else None
 
+        for pause in ORIGIN_LOOKS_SECONDS:
+            found = await self._read(look_up)
+            if found is not None:
+                return found
+            await trio.sleep(pause)  # another process may be about to write what its client knows already
         return await self._read(look_up)
 
     async def learn_marks(self, account: str, route: str, marks: Sequence[str]) -> None:

@@ -90,6 +90,12 @@ class Steadiness:
         self._known = found
 
 
+def _unforeseen(error: Exception) -> ConfigError:
+    """A bug that a file has brought to light is told like a mistake in the file, and with its traceback."""
+    logger.error("routes_unusable", exc_info=error)
+    return ConfigError([Problem("the routes", "", f"cannot be used ({type(error).__name__})", "see the log")])
+
+
 class Reloading:
     """One process's configuration as its files have it. `read` reads and validates them, `swap` has a table serve."""
 
@@ -156,17 +162,25 @@ class Reloading:
                 found = await self._run_read(self._read)
             except ConfigError as error:
                 found = error
+            except Exception as error:
+                found = _unforeseen(error)
             if why == FILE_CHANGED and stamps(self._config.files) != before:
                 return Outcome(Result.UNCHANGED, self.table)  # it was written to meanwhile: look at it again
-            if isinstance(found, ConfigError):
-                outcome = self._refused(found.problems, why)
-            else:
-                outcome = self._accepted(found, why)
+            outcome = self._refused(found.problems, why) if isinstance(found, ConfigError) else self._tried(found, why)
             self._steadiness.was_read(before if isinstance(found, ConfigError) else found.stamps)
             self._count(outcome.result.value)
             self._reloaded.set()
             self._reloaded = trio.Event()
             return outcome
+
+    def _tried(self, config: Config, why: str) -> Outcome:
+        """A table that cannot be swapped in changes nothing: what serves, serves on (C2)."""
+        before = self._config, self._table
+        try:
+            return self._accepted(config, why)
+        except Exception as error:
+            self._config, self._table = before
+            return self._refused(_unforeseen(error).problems, why)
 
     def _refused(self, problems: Sequence[Problem], why: str) -> Outcome:
         told = [str(problem) for problem in problems]
@@ -174,10 +188,11 @@ class Reloading:
         return Outcome(Result.REFUSED, self.table, problems)
 
     def _accepted(self, config: Config, why: str) -> Outcome:
-        before, self._config, self._table = self._table, config, config.table_hash
+        was_read, before = self._config, self._table
+        self._config, self._table = config, config.table_hash
         self._tell_cold(config)
         shown = self.table[: limits.TABLE_DIGITS]
-        if self.table == before:
+        if self.table == before and config.routes == was_read.routes:
             if why == ASKED:
                 logger.info("routes_unchanged", table=shown)
             return Outcome(Result.UNCHANGED, self.table)

@@ -107,7 +107,7 @@ class RoutesDesk:
             found = await _aside(partial(RoutesFile(path).find, named, await self._standing()))
             if isinstance(found, str):
                 return _unusable(found)
-            text = await _aside(partial(found.path.read_text, "utf-8"))
+            text = await _aside(partial(found.path.read_text, "utf-8-sig"))
             return await self._put(Candidate(text, str(found.path)))
 
     async def _put(self, candidate: Candidate) -> Answer:
@@ -139,7 +139,9 @@ class RoutesDesk:
         workers = self._processes.status()
         astray = [str(worker["number"]) for worker in workers if _is_astray(worker, table)]
         error = None
-        if astray:
+        if not workers:
+            error = "no process serves: see the log"
+        elif astray:
             shown = table[: limits.TABLE_DIGITS]
             error = f"the file holds the table {shown}, but not all serve it: see the log of worker {', '.join(astray)}"
         return {"ok": error is None, "error": error, "table": table, "workers": workers}

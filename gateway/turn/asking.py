@@ -11,17 +11,15 @@ import trio
 from gateway.core.failures import Failure, FailureKind
 from gateway.core.messages import AttemptEnded, Batch, Deliver, DeliverFailure, Opened
 from gateway.core.rules import EXPIRED, Clock
-from gateway.ports import Order, Route, Stamped, UpstreamCall
+from gateway.ports import Model, Order, Route, Stamped, UpstreamCall
 from gateway.turn.selection import Chosen, Selection
 
 logger = structlog.get_logger("gateway.turn")
 
 
-async def ask(selection: Selection, order: Order) -> Deliver | DeliverFailure:
-    """The answer, whole. Raises Refusal if no route may be asked."""
+async def ask(selection: Selection, order: Order, model: Model, first: Chosen) -> Deliver | DeliverFailure:
+    """The answer, whole; `model` has the routes that may be asked, of which `first` is."""
     request = order.request
-    model = selection.model(request.model)
-    first = selection.first(model, request)
     answer = await _ask(first, order)
     if isinstance(answer, DeliverFailure) and answer.failure.kind is FailureKind.NEVER_SENT:
         try:

@@ -140,7 +140,7 @@ async def _secured(connected: socket.socket, context: ssl.SSLContext, host: str)
     """The socket behind its TLS handshake."""
     secured = context.wrap_socket(connected, server_hostname=host, do_handshake_on_connect=False)
     try:
-        while True:
+        while True:  # noqa: ASYNC913 - it goes round only behind a wait
             try:
                 secured.do_handshake()
             except ssl.SSLWantReadError:

@@ -53,6 +53,8 @@ def test_every_kind_of_failure_has_its_sign() -> None:
         pytest.param(503, [("retry-after", "7")], 7.0, id="503"),
         pytest.param(503, [("retry-after", "300")], 300.0, id="just-the-most"),
         pytest.param(503, [("retry-after", "301")], 300.0, id="more-than-the-most"),
+        pytest.param(503, [("retry-after", "604800")], 300.0, id="a-week"),
+        pytest.param(503, [("retry-after", "9" * 5000)], 300.0, id="more-than-a-number-holds"),
         pytest.param(503, [("retry-after", "0")], None, id="nothing-to-wait-for"),
         pytest.param(503, [("retry-after", "soon")], None, id="no-time"),
         pytest.param(503, [], None, id="none"),

@@ -71,7 +71,7 @@ async def test_a_view_sees_its_request_and_its_nursery_may_write(kind: str) -> N
 
         async def run(wire: Wire) -> None:
             await wire.start(201, [])
-            async with trio.open_nursery() as nursery:
+            async with trio.open_nursery() as nursery:  # noqa: ASYNC112 - that there may be one is what is asked
                 nursery.start_soon(wire.write, said)
             await wire.end(b"!")
 

@@ -56,6 +56,7 @@ CATCHES_EVERYTHING = {
     "gateway/ledger/leases.py": "the task's edge: a lease that cannot be kept or ended is left to the next look",
     "gateway/store/commit.py": "the operation's edge: what one runs into is its own answer, and keeps no other",
     "gateway/store/writer.py": "the writer's edge: a bug in a batch is a store that is away; nothing is lost",
+    "gateway/server/reloading.py": "the reload's edge: a file that brings a bug to light ends no process",
     "gateway/store/retention.py": "the task's edge: what cannot be taken away today must not end the serving",
 }
 """Where `except Exception` may stand, and what it is the edge of."""

@@ -7,6 +7,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any, ClassVar
 
 import pytest
+import trio
 
 from gateway.core.background import BackgroundTurn
 from gateway.core.messages import Door
@@ -122,6 +123,16 @@ class DurableContract(RecordsContract):
             assert await records.origin("main", "resp_1") == Origin("main", "resp_1", "a")
             self.clock.now += 1
             assert await records.origin("main", "resp_1") is None
+
+    async def test_an_origin_that_another_process_is_about_to_write_is_waited_for(self) -> None:
+        """O1, O2: a client that goes on at once may be served by a process that has not heard of its response."""
+        async with self.opened() as records, self.process() as another, trio.open_nursery() as nursery:
+            nursery.start_soon(self._learn_soon, records)
+            assert await another.origin("main", "resp_1") == Origin("main", "resp_1", "a")
+
+    async def _learn_soon(self, records: Records) -> None:
+        await trio.sleep(0.1)
+        await records.learn_origin(Origin("main", "resp_1", "a"))
 
     async def test_a_background_turn_is_due_when_nobody_has_asked_for_a_while(self) -> None:
         """B9: whichever process asked; its age is the store's to tell."""

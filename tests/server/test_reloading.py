@@ -244,3 +244,38 @@ async def test_a_rotated_secret_is_another_table(stage: Stage) -> None:
         outcome = await reloading.reload("asked")
     assert outcome.result is Result.APPLIED
     assert len(stage.swaps) == 1
+
+
+# --- what nobody has foreseen ---------------------------------------------------------------------------------------
+
+
+@virtually
+@pytest.mark.parametrize("where", ["read", "swap"])
+async def test_a_bug_that_a_file_brings_to_light_changes_nothing_and_ends_nothing(
+    stage: Stage, where: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """C2: the next file that can be used serves."""
+
+    def fails(*_arguments: object) -> Config:
+        raise LookupError("nobody has thought of it")
+
+    async with watching(stage) as reloading:
+        table = reloading.table
+        with monkeypatch.context() as patch:
+            patch.setattr(reloading, f"_{where}", fails)
+            stage.write(SECOND)
+            outcome = await reloading.reload("asked")
+            assert (outcome.result, reloading.table, stage.swaps) == (Result.REFUSED, table, [])
+            assert "LookupError" in str(outcome.problems[0])
+        assert (await reloading.reload("asked")).result is Result.APPLIED
+
+
+@virtually
+@pytest.mark.parametrize(
+    "text", ["routes = " + "[" * 2000 + "]" * 2000, FIRST.replace("api.openai.com", f"{'a' * 64}.test")]
+)
+async def test_what_no_reader_can_hold_and_no_name_can_be_is_a_mistake_in_the_file(stage: Stage, text: str) -> None:
+    """C1."""
+    async with watching(stage) as reloading:
+        stage.write(text)
+        assert (await reloading.reload("asked")).result is Result.REFUSED

@@ -11,6 +11,8 @@ import trio
 
 from gateway.lock.driver import AUTHORIZED, Client, connect
 from gateway.lock.virtual import virtual_run
+from gateway.ports import Origin
+from gateway.records.memory import MemoryRecords
 from gateway.upstream.scripted import JSON_BODY, Break, Reply, Silence, Step
 from gateway.upstream.scripts import usage_object
 from support.gateways import MODEL, World, assert_all_is_well, cost, world
@@ -112,6 +114,20 @@ async def test_a_count_is_free_and_on_no_record(logged: list[MutableMapping[str,
             "log_level": "info",
         }
     ]
+
+
+async def test_a_count_goes_where_a_turn_would_go_on() -> None:
+    """H2, O2: to the route that made what it goes on from, and to no other; nobody else's is known."""
+    records = MemoryRecords()
+    records.origins["main", "resp_1"] = Origin("main", "resp_1", "b")
+    w = world(body(counted(11)), Reply(refuses=True), records=records)
+    assert (await post(w, COUNT, {**BODY, "previous_response_id": "resp_1"})).failure == (502, "upstream_connect_error")
+
+    records.origins.clear()
+    records.origins["other", "resp_1"] = Origin("other", "resp_1", "b")
+    w = world(body(counted(11)), body(counted(11)), records=records)
+    refused = await post(w, COUNT, {**BODY, "previous_response_id": "resp_1"})
+    assert (refused.failure, w.called) == ((400, "previous_response_not_found"), [])
 
 
 async def test_a_count_that_was_never_sent_is_asked_of_one_other_route() -> None:
