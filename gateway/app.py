@@ -108,8 +108,12 @@ class Gateway:
         self.engine = Engine(
             Selection(self.routes.tables, self.house),
             BookKeeping(
-                *(self.stores.ledger, self.stores.records, self.origins),
-                *(_charge_policy(config), _part_tokens(config), self.meter),
+                self.stores.ledger,
+                self.stores.records,
+                self.origins,
+                _charge_policy(config),
+                _part_tokens(config),
+                self.meter,
             ),
             parts.rules or _rules(config),
             config.server.write_timeout,
@@ -150,7 +154,7 @@ class Gateway:
             try:
                 yield
             finally:
-                with trio.CancelScope(shield=True):  # each of the two has its own bound
+                with trio.CancelScope(shield=True):  # each of the three has its own bound
                     self.background.stop()
                     await self.stores.aclose()
                     await self.routes.aclose()

@@ -78,7 +78,11 @@ class Routes:
     def changed_by(self, config: Config) -> list[str]:
         """The names that will stand for other routes than now, also those that stand for none."""
         now = {route.name: route for route in self.tables.current.routes}
-        return [name for name, route in config.routes.items() if self._standing.get(route) is not now.get(name)]
+        return [
+            name
+            for name, route in config.routes.items()
+            if name not in now or self._standing.get(route) is not now[name]
+        ]
 
     def swap(self, config: Config) -> None:
         """Turns begin on the models and routes of this configuration from now on; those that run go on (C2)."""

@@ -22,11 +22,10 @@ async def ask(selection: Selection, order: Order, model: Model, first: Chosen) -
     request = order.request
     answer = await _ask(first, order)
     if isinstance(answer, DeliverFailure) and answer.failure.kind is FailureKind.NEVER_SENT:
-        try:
-            other = selection.replacement(model, (first.route.name,), request)
-        except LookupError:
-            return answer
-        answer = await _ask(other, order)
+        tried = (first.route.name,)
+        house = selection.circumstances(model, tried, request)
+        if house.another_route_is_left and not (house.is_throttled or house.is_draining):
+            answer = await _ask(selection.replacement(model, tried, request), order)
     return answer
 
 

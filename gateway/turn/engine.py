@@ -80,8 +80,9 @@ class Engine:
     async def ask(self, order: Order) -> Deliver | DeliverFailure:
         """A question that is no turn. Raises Refusal if it cannot be asked; a bug is one, too."""
         try:
-            model, first = await self._choose(self._selection.model(order.request.model), order)
-            return await ask(self._selection, order, model, first)
+            with self._selection.turn():
+                model, first = await self._choose(self._selection.model(order.request.model), order)
+                return await ask(self._selection, order, model, first)
         except Refusal:
             raise
         except Exception:

@@ -1,5 +1,4 @@
-"""Which route serves a turn: asks `core.routing` with the house's live facts (M1, C2, C3, C5, C6, R13,
-R14).
+"""Which route serves a turn: asks `core.routing` with the house's live facts (M1, C2, C3, C5, C6, R13, R14).
 
 What is chosen is taken in the same breath: between the choice of a route and its attempt lie waits for the stores, and
 one probe, or one last place, must not be given to two turns.

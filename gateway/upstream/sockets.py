@@ -16,6 +16,9 @@ from typing import Final
 
 import trio
 
+RECORD_BYTES_MAX: Final = 16_384
+"""What goes into one record of TLS (RFC 8446, 5.1). More than that may be written in part by a write that fails, and
+then nobody could say that nothing was."""
 READ_BYTES_MAX: Final = 32_768
 """Of a stalled client three reads are held, with the events in them: here, in the hold, at its writer."""
 UNCONNECTED: Final = (OSError, trio.TooSlowError, UnicodeError, ValueError)
@@ -42,6 +45,7 @@ class UpstreamSocket:
     def __init__(self, connected: socket.socket) -> None:
         self._socket = connected
         self._pending: Callable[[], int] = connected.pending if isinstance(connected, ssl.SSLSocket) else _nothing
+        self._piece_bytes_max = RECORD_BYTES_MAX if isinstance(connected, ssl.SSLSocket) else None
         self._early: bytes | None = None
         """What came while a request was still being written."""
 
@@ -83,17 +87,19 @@ class UpstreamSocket:
         """Write it; False if the peer spoke before it had all, and is not sent the rest. Raises NothingWritten, and
         OSError once a byte was written."""
         await trio.lowlevel.checkpoint_if_cancelled()
-        view, sent = memoryview(data), 0
+        view, sent, may_have_begun = memoryview(data), 0, False
         while sent < len(data):
             try:
-                sent += self._socket.send(view[sent:])
-            except (BlockingIOError, ssl.SSLWantWriteError, ssl.SSLWantReadError):
+                sent += self._socket.send(view[sent:][: self._piece_bytes_max])
+                may_have_begun = True
+            except (BlockingIOError, ssl.SSLWantWriteError, ssl.SSLWantReadError) as error:
+                may_have_begun |= isinstance(error, ssl.SSLError)  # half a record may be on its way
                 if not await self._wait_for_room():
                     return False
             except OSError:
-                if sent == 0:
-                    raise NothingWritten from None
-                raise
+                if may_have_begun:
+                    raise
+                raise NothingWritten from None
         return True
 
     async def _wait_for_room(self) -> bool:
@@ -138,7 +144,11 @@ async def connect(address: Address) -> UpstreamSocket:
 
 async def _secured(connected: socket.socket, context: ssl.SSLContext, host: str) -> ssl.SSLSocket:
     """The socket behind its TLS handshake."""
-    secured = context.wrap_socket(connected, server_hostname=host, do_handshake_on_connect=False)
+    try:
+        secured = context.wrap_socket(connected, server_hostname=host, do_handshake_on_connect=False)
+    except BaseException:
+        connected.close()
+        raise
     try:
         while True:  # noqa: ASYNC913 - it goes round only behind a wait
             try:

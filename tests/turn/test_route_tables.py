@@ -235,3 +235,20 @@ async def test_s1_a_request_that_does_not_say_store_is_judged_by_its_routes_defa
     await play(w, door, store=store)
 
     assert w.attempts == attempts
+
+
+async def test_a_route_that_comes_back_begins_as_sound_as_one_that_was_changed() -> None:
+    """C2, C3: the name stands for another route then; one that only stayed keeps what was seen of it."""
+    throttles = A.status(429, headers=(("retry-after", "200"),))
+    w = world([throttles, A.answer()], B.answer())
+    config = w.gateway.config
+    gone = replace(with_routes(config, ["b"]), routes={"b": config.routes["b"]})
+    await play(w, "http")
+    assert w.house.is_cooling("a")
+    w.gateway.swap(replace(config, models={MODEL: replace(config.models[MODEL], max_output_tokens=7)}))
+    assert w.house.is_cooling("a")
+    with trio.move_on_after(1):
+        w.gateway.swap(gone)
+        await w.gateway.routes.close_left()
+    w.gateway.swap(config)
+    assert not w.house.is_cooling("a")

@@ -130,6 +130,14 @@ async def test_a_count_goes_where_a_turn_would_go_on() -> None:
     assert (refused.failure, w.called) == ((400, "previous_response_not_found"), [])
 
 
+async def test_a_count_is_asked_once_when_no_replay_may_begin() -> None:
+    """R13, C4: an outage is not doubled by questions either."""
+    w = world(Reply(refuses=True), body(counted(11)))
+    w.house.throttled = True
+    assert (await post(w, COUNT)).failure == (502, "upstream_connect_error")
+    assert w.called == []
+
+
 async def test_a_count_that_was_never_sent_is_asked_of_one_other_route() -> None:
     """B9: and of no third."""
     w = world(Reply(refuses=True), body(counted(11)))
