@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import openai
@@ -180,3 +181,10 @@ def test_a_refusal_is_the_sdks_own_error(
         False,
         {"message", "type", "code", "param", "retryable", "request_id"},
     )
+
+
+def test_the_stage_has_a_replay_for_every_turn_however_fast_they_come(stage: Stage) -> None:
+    """C4 would leave ten a second to these turns, and the other tests here would see a failure on a fast machine."""
+    with ThreadPoolExecutor(8) as threads:
+        seen = list(threads.map(lambda _: sync_loop(stage, "replayed"), range(24)))
+    assert seen == [EXPECTED["replayed"]] * 24
