@@ -1,7 +1,8 @@
 """The two doors, for whatever a turn does, it does the same through either; and the log, caught and not printed."""
 
 import gc
-from collections.abc import Callable, Iterator, MutableMapping
+import zlib
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from typing import Any
 
 import pytest
@@ -30,17 +31,38 @@ ORDERS_OF_THE_OTHERS = 1
 """What a turn does is the same over all of them, and so is what depends on the order of tasks: one order shows it."""
 
 
+ONE_IN = 4
+"""Of the turns over another transport or the plain data plane so many are in the fast suite, whichever they are: the
+lock plays each of its scenarios all three ways there. The long tier has all of them."""
+
+
+@pytest.hookimpl(tryfirst=True)  # before the tiers are chosen by these marks
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What is about HTTP itself (`over_http`) has nothing to say of a WebSocket."""
+    """What is about HTTP itself (`over_http`) has nothing to say of a WebSocket; most of the other ways takes long."""
     items[:] = [item for item in items if not (isinstance(item, pytest.Function) and _is_left_out(item))]
+    for item in items:
+        if isinstance(item, pytest.Function) and _transport_of(item) != "sse" and _hash_of(item) % ONE_IN:
+            item.add_marker(pytest.mark.long)
 
 
 def _is_left_out(item: pytest.Function) -> bool:
-    parameters = item.callspec.params if hasattr(item, "callspec") else {}
-    transport = parameters.get("each_transport", "sse")
+    transport = _transport_of(item)
     if transport == "websocket" and item.get_closest_marker("over_http") is not None:
         return True
-    return transport != "sse" and int(str(parameters.get("order", 0))) >= ORDERS_OF_THE_OTHERS
+    return transport != "sse" and int(str(_parameters(item).get("order", 0))) >= ORDERS_OF_THE_OTHERS
+
+
+def _hash_of(item: pytest.Function) -> int:
+    """The same in each worker."""
+    return zlib.crc32(item.nodeid.encode())
+
+
+def _transport_of(item: pytest.Function) -> str:
+    return str(_parameters(item).get("each_transport", "sse"))
+
+
+def _parameters(item: pytest.Function) -> Mapping[str, object]:
+    return item.callspec.params if hasattr(item, "callspec") else {}
 
 
 @pytest.fixture(autouse=True)
