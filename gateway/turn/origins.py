@@ -130,6 +130,10 @@ class Origins:
         until, origin = self._recent.get(key, (0.0, None))
         return origin if trio.current_time() < until else None
 
+    def recent(self, account: str, named: str) -> Origin | None:
+        """Where the account's response was made, as far as this process remembers it."""
+        return self._recall((account, RESPONSE, named))
+
     # --- asking -------------------------------------------------------------------------------------------------
 
     async def of_response(self, account: str, named: str) -> Origin | None:

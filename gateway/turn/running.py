@@ -20,6 +20,7 @@ import math
 from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import partial
 
 import structlog
 import trio
@@ -159,9 +160,14 @@ class RunningTurn:
         self, route: Route, inputs: trio.MemorySendChannel[Stamped], reading: trio.CancelScope
     ) -> None:
         request = self._order.request
-        continues = request.body.get("previous_response_id")
         call = UpstreamCall(
-            self._order.turn_id, route.body(request), request.headers, continues, request.streams, request.path
+            self._order.turn_id,
+            route.body(request),
+            request.headers,
+            continues=request.body.get("previous_response_id"),
+            streams=request.streams,
+            path=request.path,
+            elsewhere=None if request.elsewhere is None else partial(route.body, request.elsewhere),
         )
         with reading:
             async with inputs:

@@ -16,7 +16,8 @@ from gateway.core.messages import DeliverFailure
 from gateway.downstream import bodies, errors, frames, headers, http, websocket
 from gateway.downstream.auth import Keys
 from gateway.downstream.http import HTTPClient
-from gateway.downstream.websocket import WebSocketClient, WebSocketDoor
+from gateway.downstream.websocket import WebSocketDoor
+from gateway.downstream.websocket_client import WebSocketClient
 from gateway.keys import rates
 from gateway.keys.rates import RequestRates
 from gateway.lock.mutants.flips import Mutant, everywhere, swapped, without
