@@ -174,8 +174,10 @@ class Books:
         return {} if told is None else self._learned(told)
 
     def _learned(self, told: Trace) -> Mapping[str, Step]:
-        opening, route = self._opening, self._routes[-1].name
-        steps = self._keeping.origins.learn(told, opening.account, route, opening.model, is_stored=self._is_stored)
+        opening, route = self._opening, self._routes[-1]
+        is_stored, is_held = self._is_stored or self._is_background, route.remembers
+        learn = self._keeping.origins.learn
+        steps = learn(told, opening.account, route.name, opening.model, is_stored=is_stored, is_held=is_held)
         return steps if told.response_id is None else {**steps, **self._kept(told.response_id)}
 
     def _kept(self, named: str, text_bytes: int = 0) -> Mapping[str, Step]:

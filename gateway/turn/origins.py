@@ -104,10 +104,13 @@ class Origins:
 
     # --- learning -----------------------------------------------------------------------------------------------
 
-    def learn(self, told: Trace, account: str, route: str, model: str, *, is_stored: bool) -> Mapping[str, Step]:
-        """O1, O3: remember it, and the steps that make it last, for whoever serves the client's next request."""
+    def learn(
+        self, told: Trace, account: str, route: str, model: str, *, is_stored: bool, is_held: bool
+    ) -> Mapping[str, Step]:
+        """O1, O3: remember it, and the steps that make it last, for whoever serves the client's next request. A
+        response that is neither stored nor held by a socket is nowhere, and not asked for anywhere (O2)."""
         steps: dict[str, Step] = {}
-        if told.response_id is not None:
+        if told.response_id is not None and (is_stored or is_held):
             origin = Origin(account, told.response_id, route, model)
             self._remember((account, RESPONSE, told.response_id), origin)
             if is_stored:
