@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final
@@ -15,9 +15,8 @@ from gateway import limits
 from gateway.core.accounts import SpendLimit
 from gateway.core.background import BackgroundTurn, goes_on
 from gateway.core.eligibility import BACKGROUND, STORED
-from gateway.core.events import Event
 from gateway.core.failures import Refusal
-from gateway.core.messages import AttemptReport, Door, Finish
+from gateway.core.messages import AttemptReport, Deliver, Door, Finish
 from gateway.core.money import (
     ChargePolicy,
     PartTokens,
@@ -168,9 +167,9 @@ class Books:
         if is_away is not None:
             raise is_away
 
-    def new_origins(self, events: Sequence[Event]) -> Mapping[str, Step]:
+    def new_origins(self, delivered: Deliver) -> Mapping[str, Step]:
         """O1, O3: what the client is about to know of its response's origin, and the steps that make it last."""
-        told = self._traces.new(events)
+        told = self._traces.new(delivered)
         return {} if told is None else self._learned(told)
 
     def _learned(self, told: Trace) -> Mapping[str, Step]:

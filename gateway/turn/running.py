@@ -289,7 +289,7 @@ class RunningTurn:
 
     def _learn_origin(self, frames: Frames) -> None:
         """O1, O3: beside the client's bytes, as all books."""
-        steps = self._books.new_origins(frames.events) if isinstance(frames, Deliver) else {}
+        steps = self._books.new_origins(frames) if isinstance(frames, Deliver) else {}
         if steps:
             self._nursery.start_soon(self._books.learn, steps)
 
