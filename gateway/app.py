@@ -50,6 +50,7 @@ from gateway.turn.books import BookKeeping
 from gateway.turn.engine import Engine
 from gateway.turn.homes import KnownHomes
 from gateway.turn.house import StandingHouse
+from gateway.turn.memory import Memories
 from gateway.turn.origins import Origins
 from gateway.turn.places import BoundedPlaces
 from gateway.turn.selection import Selection
@@ -98,6 +99,7 @@ class Gateway:
         self.meter = PrometheusMeter(str(self.worker))
         self.places = _places(config)
         self.sockets = Sockets(config.limits.sockets_max, partial(self.meter.connection_cut, Cut.NO_SOCKET))
+        self.memories = Memories(config.limits.remembered_bytes_max, config.limits.all_remembered_bytes_max)
         self.inbound = InboundBytes(max(config.limits.inbound_bytes_max, config.limits.body_bytes_max))
         self.house = parts.house or StandingHouse(self.workers)
         self.stores = parts.stores or open_stores(config)
@@ -117,6 +119,7 @@ class Gateway:
             ),
             parts.rules or _rules(config),
             config.server.write_timeout,
+            parts.wall_clock,
         )
         ways, prices = self.routes.ways_ever, self.routes.prices
         self.homes = KnownHomes(self.origins, self.house, self.routes.ways)
@@ -177,7 +180,7 @@ class Gateway:
         keys = Keys(config.keys, self.stores.keys, wall_clock=parts.wall_clock, workers=self.workers)
         shared = parts.new_request_id, self.places, self.meter, Aside(parts.run_aside or in_a_thread())
         http = HTTPDoor(self.engine, keys, _http_settings(config), *shared)
-        websocket = WebSocketDoor(self.engine, keys, _websocket_settings(config), self.house, *shared)
+        websocket = WebSocketDoor(self.engine, keys, _websocket_settings(config), self.house, *shared, self.memories)
         ByIDDoor(self.homes, self.background, keys, parts.new_request_id, self.places, self.meter).open(app)
         ModelsDoor(lambda: self.routes.models, keys, parts.new_request_id, self.places, self.meter).open(app)
         http.open(app)
@@ -188,6 +191,7 @@ class Gateway:
         watch("open_connections", "Requests and WebSockets that hold a place.", lambda: places.open_connections)
         watch("open_websockets", "WebSocket connections.", lambda: places.open_websockets)
         watch("inbound_bytes", "Bytes of requests that are held.", lambda: self.inbound.taken)
+        watch("remembered_bytes", "Bytes of responses that can be gone on from.", lambda: self.memories.size_bytes)
         watch("waiting_creates", "Creates that wait on a WebSocket.", lambda: websocket.waiting_creates)
         watch("idle_upstream_sockets", "Upstream WebSockets that wait for a turn.", lambda: self.routes.idle_sockets)
         watch("draining", "1 while the gateway drains.", lambda: self.house.is_draining())
@@ -242,6 +246,7 @@ def _state_policy(config: Config) -> StatePolicy:
     return StatePolicy(
         absent_store_is_false=server.absent_store == "false",
         replay_side_effect_tools=server.replay_side_effect_tools,
+        replay_expanded_continuations=server.replay_expanded_continuations,
     )
 
 

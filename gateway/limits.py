@@ -67,6 +67,13 @@ UNANSWERED_REFUSALS_MAX: Final = 64
 """W5: refused frames that may await their answer; a client beyond it is not one that reads answers."""
 STREAM_ID_CHARACTERS_MAX: Final = 256
 """W8."""
+REMEMBERED_BYTES_MAX: Final = 32 * MIB
+"""W10: what one connection remembers of its latest responses: as much as a client may send in one request."""
+ALL_REMEMBERED_BYTES_MAX: Final = 512 * MIB
+"""W10: what all connections of a process remember: a conversation of an agent takes some 100 KiB to a few MiB. Whose
+response made room sends its whole input again."""
+REMEMBERED_LANES_MAX: Final = 33
+"""W10: of one connection: upstreams know 32 lanes with a name, and the one without."""
 ERROR_BODY_BYTES_MAX: Final = MIB
 """An upstream's error body is kept whole up to here, to be delivered unchanged; beyond it, it is no error object."""
 

@@ -7,7 +7,7 @@ is one module that passes its suite, and one line in `app.py`.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Final, Protocol
@@ -16,6 +16,8 @@ import trio
 
 from gateway.core.accounts import SpendLimit
 from gateway.core.background import BackgroundTurn
+from gateway.core.continuation import Remembered
+from gateway.core.eligibility import StatePolicy
 from gateway.core.failures import Failure
 from gateway.core.keys import Key
 from gateway.core.messages import AttemptReport, AttemptStarted, Deliver, DeliverFailure, Door, Headers, Input
@@ -69,6 +71,9 @@ class Order:
     client_address: str | None = None
     key: str | None = None
     spend_limits: tuple[SpendLimit, ...] = ()
+    policy: StatePolicy = field(default_factory=StatePolicy)
+    remembered: Remembered | None = field(default=None, repr=False)
+    """W10: what its connection remembers of the response that the request goes on from."""
 
 
 class Turns(Protocol):
@@ -117,7 +122,8 @@ class NoBounds:
 @dataclass(frozen=True, slots=True)
 class UpstreamCall:
     """What an attempt sends: the body for this route, the client's forwardable headers, and whose call it is.
-    `continues` names the response that the request goes on from, as the client wrote it (W10). Without `streams` one
+    `continues` names the response that the request goes on from, as the client wrote it, and `elsewhere` makes the body
+    for a connection that does not hold that response, None if it is the same one (W10). Without `streams` one
     body is asked for (H1). `path` is the endpoint below the base URL; a by-id call (H2) has another `method`, too."""
 
     turn_id: str
@@ -127,6 +133,7 @@ class UpstreamCall:
     streams: bool = True
     path: str = RESPONSES
     method: str = "POST"
+    elsewhere: Callable[[], bytes] | None = None
 
 
 class Upstream(Protocol):
@@ -140,6 +147,10 @@ class Upstream(Protocol):
 
     def body_of(self, request: TurnRequest, upstream_model: str | None) -> bytes:
         """H3: the bytes that this transport sends for a request."""
+        ...
+
+    def holds(self, response_id: str, headers: Headers) -> bool:
+        """W10: whether a connection that idles, for a client with these headers, completed this response last."""
         ...
 
     async def attempt(self, call: UpstreamCall, inputs: trio.MemorySendChannel[Stamped]) -> None:
@@ -157,7 +168,7 @@ class Route:
     """A configured way to run a model. `request_bytes_max` is what its transport carries (C5), None for any size;
     `attempts_max` is how many attempts this process may have on it at once (C6), None for any number; one that is
     draining takes none (C3); `stores_by_default` is what its upstream does with a request that does not say `store`
-    (S1)."""
+    (S1); one that `remembers` has a WebSocket below it, whose upstream knows warm-ups and its latest response (W9)."""
 
     name: str
     upstream: Upstream
@@ -168,6 +179,7 @@ class Route:
     attempts_max: int | None = None
     is_draining: bool = False
     stores_by_default: bool = True
+    remembers: bool = False
 
     def body(self, request: TurnRequest) -> bytes:
         """H3: what goes up for a request."""

@@ -202,6 +202,7 @@ def _route(config: RouteConfig, adapter: Adapter, workers: int) -> Route:
         attempts_max=None if config.attempts_max is None else max(1, config.attempts_max // workers),
         is_draining=config.is_draining,
         stores_by_default=config.stores_by_default,
+        remembers=config.transport == "websocket",
     )
 
 

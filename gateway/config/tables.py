@@ -86,6 +86,9 @@ class Server(Section):
     )
     body_timeout: Pause = Field(default=limits.BODY_SECONDS_MAX, description="for a whole request body")
     replay_side_effect_tools: bool = Field(default=False, description="S6")
+    replay_expanded_continuations: bool = Field(
+        default=False, description="W10: what goes on from memory may be replayed if its full input is stateless"
+    )
     failed_metered: Literal["charge", "void"] = Field(
         default="charge", description="B3: a failure with usage, no output"
     )
@@ -117,6 +120,7 @@ class Server(Section):
 
 SHARED: Final = (
     "inbound_bytes_max",
+    "all_remembered_bytes_max",
     "connections_max",
     "sockets_max",
     "connections_per_key_max",
@@ -137,6 +141,8 @@ class Limits(Section):
     body_bytes_per_second_min: int = Field(default=limits.BODY_BYTES_PER_SECOND_MIN, ge=1, le=limits.MIB)
     waiting_creates_max: int = Field(default=limits.WAITING_CREATES_MAX, ge=0, le=COUNT_MAX)
     waiting_bytes_max: int = Field(default=limits.WAITING_BYTES_MAX, ge=0, le=BYTES_MAX)
+    remembered_bytes_max: Size = limits.REMEMBERED_BYTES_MAX
+    all_remembered_bytes_max: int = Field(default=limits.ALL_REMEMBERED_BYTES_MAX, ge=1, le=INBOUND_BYTES_MAX)
     connections_max: Count = limits.CONNECTIONS_MAX
     sockets_max: Count = limits.SOCKETS_MAX
     connections_per_key_max: Count = limits.CONNECTIONS_PER_KEY_MAX

@@ -6,6 +6,8 @@ million values, so each is looked at once, by its exact type, and nothing is don
     input, tools  --measured and sought--+--> below a schema: measured only
                                          +--> below what is encoded: sought only
     instructions, text, prompt  --> measured only        background_options  --> sought only
+
+What the input holds is told by itself, too: a continuation from memory has its own and what went before (W10).
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from gateway.core.marks import marks_of_input
+from gateway.core.marks import REQUEST_MARKS_MAX, marks_of_input
 from gateway.core.money import InputMeasure
 
 ORIGIN_BOUND_KEYS: Final = frozenset(
@@ -44,7 +46,8 @@ ENCODED_KEYS: Final = frozenset({"image_url", "file_url", "file_data", "data", "
 IMAGE_TYPES: Final = frozenset({"input_image", "computer_screenshot", "image_generation_call"})
 FILE_TYPES: Final = frozenset({"input_file", "input_audio"})
 
-READ_AND_BOUND: Final = ("input", "tools")
+INPUT: Final = "input"
+READ_AND_BOUND: Final = (INPUT, "tools")
 """Members whose strings a model reads (B4) and where bound keys are looked for (S5)."""
 READ_ONLY: Final = ("instructions", "text", "prompt")
 """Members whose strings a model reads."""
@@ -55,38 +58,83 @@ _BINDING: Final = ORIGIN_BOUND_KEYS | {CONTAINER}
 _TELLING: Final = _BINDING | SCHEMA_KEYS | ENCODED_KEYS
 """An object without any of these keys has nothing but values."""
 _FLAT_TYPES: Final = IMAGE_TYPES | FILE_TYPES
+_NONE: Final[list[Any]] = []
+_EMPTY: Final = InputMeasure(0)
 
 
 @dataclass(frozen=True, slots=True)
-class Contents:
-    """What was found."""
+class Part:
+    """What was found in one part of a request."""
 
-    is_origin_bound: bool
-    """S4, S5: something in the request can be resolved by its origin alone."""
-    has_side_effect_tool: bool
-    """S6: in the request's tools, in those that a tool search found, and in groups of either."""
-    measure: InputMeasure
-    """B4: what the request gives a model to read."""
+    is_origin_bound: bool = False
+    """S4, S5: something in it can be resolved by its origin alone."""
+    has_side_effect_tool: bool = False
+    """S6: in its tools, in those that a tool search found, and in groups of either."""
+    measure: InputMeasure = _EMPTY
+    """B4: what it gives a model to read."""
     marks: tuple[str, ...] = ()
     """O3: what the items of a bound request are known by, the newest first."""
+
+    def behind(self, earlier: Part) -> Part:
+        """Both in one, `earlier` before this one."""
+        return Part(
+            is_origin_bound=self.is_origin_bound or earlier.is_origin_bound,
+            has_side_effect_tool=self.has_side_effect_tool or earlier.has_side_effect_tool,
+            measure=_sum(self.measure, earlier.measure),
+            marks=(*self.marks, *earlier.marks)[:REQUEST_MARKS_MAX],
+        )
+
+
+def _sum(one: InputMeasure, other: InputMeasure) -> InputMeasure:
+    return InputMeasure(one.text_bytes + other.text_bytes, one.images + other.images, one.files + other.files)
+
+
+NOTHING: Final = Part()
+
+
+@dataclass(frozen=True, slots=True)
+class Contents(Part):
+    """What was found in a request."""
+
+    of_input: Part = NOTHING
+    """What was found in its input alone."""
 
 
 def contents_of(fields: Mapping[str, Any]) -> Contents:
     """Look through a request's members, as a JSON decoder made them."""
-    found = _Findings()
-    both = _walk([_named(fields, READ_AND_BOUND)], _TELLING, found.read_and_sought)
-    read = _walk([_named(fields, READ_ONLY), found.below_schemas], ENCODED_KEYS, _read)
-    _walk([_named(fields, BOUND_ONLY), found.below_encoded], _BINDING | SCHEMA_KEYS, found.sought)
-    items = _items(fields.get("input"))
-    offered = [fields.get("tools"), *(item["tools"] for item in items if "tools" in item)]
-    is_bound = found.is_bound or _names_prompt(fields.get("prompt")) or any(map(_refers_to_item, items))
+    items = _items(fields.get(INPUT))
+    in_input = _looked_through([fields.get(name) for name in READ_AND_BOUND if name == INPUT])
+    others = [fields.get(name) for name in READ_AND_BOUND if name != INPUT]
+    beside = _looked_through(others, _named(fields, READ_ONLY), _named(fields, BOUND_ONLY))
+    refers = any(map(_refers_to_item, items))
+    is_bound = in_input.is_origin_bound or refers or beside.is_origin_bound or _names_prompt(fields.get("prompt"))
     is_continued = fields.get("conversation") is not None
-    return Contents(
-        is_origin_bound=is_bound,
-        has_side_effect_tool=_any_writes(offered),
-        measure=InputMeasure(both.text_bytes + read.text_bytes, both.images + read.images, both.files + read.files),
+    of_input = Part(
+        is_origin_bound=in_input.is_origin_bound or refers,
+        has_side_effect_tool=_any_writes([item["tools"] for item in items if "tools" in item]),
+        measure=in_input.measure,
         marks=marks_of_input(items) if is_bound or is_continued else (),
     )
+    whole = Part(is_bound, _any_writes([fields.get("tools")]), beside.measure).behind(of_input)
+    return _with_input(whole, of_input)
+
+
+def continued(contents: Contents, earlier: Part, beside: Part = NOTHING) -> Contents:
+    """W10: the contents of a request when `earlier` stands before its input, and `beside` among its other members."""
+    return _with_input(contents.behind(earlier).behind(beside), contents.of_input.behind(earlier))
+
+
+def _with_input(whole: Part, of_input: Part) -> Contents:
+    return Contents(whole.is_origin_bound, whole.has_side_effect_tool, whole.measure, whole.marks, of_input)
+
+
+def _looked_through(both: list[Any], read: list[Any] = _NONE, sought: list[Any] = _NONE) -> Part:
+    """Walk what is measured and sought, with what is `read` or `sought` only."""
+    found = _Findings()
+    walked = _walk([both], _TELLING, found.read_and_sought)
+    read_only = _walk([read, found.below_schemas], ENCODED_KEYS, _read)
+    _walk([sought, found.below_encoded], _BINDING | SCHEMA_KEYS, found.sought)
+    return Part(found.is_bound, measure=_sum(walked, read_only))
 
 
 def _named(fields: Mapping[str, Any], names: Iterable[str]) -> list[Any]:

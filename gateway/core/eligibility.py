@@ -15,6 +15,7 @@ class StatePolicy:
 
     absent_store_is_false: bool = False
     replay_side_effect_tools: bool = False
+    replay_expanded_continuations: bool = False
 
 
 STORED: Final = "stored"
@@ -40,10 +41,15 @@ def eligibility(body: RequestBody, header_names: Iterable[str], policy: StatePol
 
 def reasons_on(request: TurnRequest, *, stores_by_default: bool) -> tuple[str, ...]:
     """S1: the reasons that stand on a route. What an upstream stores by default is its own affair; where that is
-    nothing, a request that does not say `store` is not stored."""
-    if stores_by_default or request.body.get("store") is not None:
-        return request.stateful_reasons
-    return tuple(reason for reason in request.stateful_reasons if reason != STORED)
+    nothing, a request that does not say `store` is not stored. An expanded
+    continuation was one (W10)."""
+    standing = request.stateful_reasons
+    if not (stores_by_default or request.body.get("store") is not None):
+        standing = tuple(reason for reason in standing if reason != STORED)
+    if not request.counts_as_continuation:
+        return standing
+    stored = tuple(reason for reason in standing if reason == STORED)
+    return (*stored, CONTINUATION, *(reason for reason in standing if reason not in (STORED, CONTINUATION)))
 
 
 def effective_store(body: RequestBody, policy: StatePolicy) -> Any:

@@ -1,4 +1,4 @@
-"""What an output leaves with its client that only its origin can resolve: item ids, encrypted content, conversations.
+"""What an output leaves with its client that only its origin can resolve: ids, sealed content, its state.
 
 They are kept as digests (O3): all of one length, none of them readable, and none that a database's alphabet lacks.
 """
@@ -13,6 +13,7 @@ from typing import Any, Final
 ITEM: Final = "item"
 SEALED: Final = "sealed"
 CONVERSATION: Final = "conversation"
+TURN_STATE: Final = "turn_state"
 
 REQUEST_MARKS_MAX: Final = 32
 """Of a request's items the newest that say where they were made: the newest alone decides, if it is known."""

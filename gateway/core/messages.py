@@ -183,6 +183,8 @@ class Finish:
     report: AttemptReport | None
     ended: Ended
     failure: Failure | None = None
+    own_response_id: str | None = None
+    """W9: of a response that the gateway made without an attempt."""
 
 
 Command = Deliver | DeliverFailure | Consult | Replay | Finish

@@ -1,6 +1,7 @@
 """Where a request belongs that cannot be served anywhere (O2, O3): what ties it to a route. Pure.
 
 previous_response_id   the route that made the response, or none at all (O2)
+x-codex-turn-state     the route that gave it: the client holds it for no other
 what S5 binds          the route that made the newest of it that is known; else the one that its affinity chooses
 conversation           the same, by the conversation's id
 """
@@ -11,9 +12,9 @@ import json
 from dataclasses import dataclass
 from typing import Final
 
-from gateway.core.eligibility import CONTINUATION, ORIGIN_BOUND
+from gateway.core.eligibility import CONTINUATION, ORIGIN_BOUND, TURN_STATE_HEADER
 from gateway.core.failures import Refusal
-from gateway.core.marks import CONVERSATION, conversation_id, mark
+from gateway.core.marks import CONVERSATION, TURN_STATE, conversation_id, mark
 from gateway.core.request import WHITESPACE, RequestBody, TurnRequest
 
 _DECODER: Final = json.JSONDecoder()
@@ -43,7 +44,8 @@ def bond_of(request: TurnRequest) -> Bond | None:
         return Bond(response_id)
     conversation = conversation_id(body.get("conversation"))
     named = () if conversation is None else (mark(CONVERSATION, conversation),)
-    return Bond(None, (*named, *body.contents.marks), _affinity(body, conversation))
+    states = tuple(mark(TURN_STATE, value) for name, value in request.headers if name == TURN_STATE_HEADER)
+    return Bond(None, (*states, *named, *body.contents.marks), _affinity(body, conversation))
 
 
 def _affinity(body: RequestBody, conversation: str | None) -> str:

@@ -100,12 +100,55 @@ class RequestBody:
         added = {name: value for name, value in replaced.items() if name not in self.members}
         return _with_members("".join(parts), added).encode()
 
+    def rewritten(self, written: Mapping[str, str], cut: Iterable[str], contents: Contents) -> RequestBody:
+        """Another body: with the members `written` as these texts (in front where absent) and without those `cut`,
+        every other character as it came. What is in it is known, so nothing is parsed: it may be megabytes (W10)."""
+        rewritten = RequestBody.__new__(RequestBody)
+        spans, dropped = list(self.members.values()), set(cut)
+        kept = {name: found for name, found in self.members.items() if name not in dropped}
+        last = next(reversed(kept), None)
+        page = _Page(self.text[: spans[0].key_start] if spans else "{")
+        added = [name for name in written if name not in kept]
+        for name in added:
+            page.add(name, f"{json.dumps(name)}:", written[name], "," if kept or name != added[-1] else "", _LET_GO)
+        for name, found in kept.items():
+            key = self.text[found.key_start : found.value_start]
+            own = self.text[found.value_start : found.value_end]
+            between = "" if name == last else self.text[found.value_end : found.next_start]
+            page.add(name, key, written.get(name, own), between, _LET_GO if name in written else found.value)
+        rewritten.text = page.end(self.text[spans[-1].value_end :] if spans else "}")
+        rewritten.members = page.members
+        rewritten.contents = contents
+        return rewritten
+
     def _rendered(self, name: str, replaced: Mapping[str, Any], *, is_last: bool) -> str:
         """One kept member, with what stands between it and the next one unless it is the last that is kept."""
         found = self.members[name]
         value = json.dumps(replaced[name]) if name in replaced else self.text[found.value_start : found.value_end]
         separator = "" if is_last else self.text[found.value_end : found.next_start]
         return self.text[found.key_start : found.value_start] + value + separator
+
+
+class _Page:
+    """A body as it is written, and where its members stand."""
+
+    def __init__(self, head: str) -> None:
+        self.members: dict[str, Member] = {}
+        self._pieces = [head]
+        self._length = len(head)
+
+    def add(self, name: str, key: str, value: str, between: str, read: Any) -> None:
+        """A member, whose value was `read`, and what stands between it and the next one."""
+        start = self._length
+        value_start = start + len(key)
+        value_end = value_start + len(value)
+        self._length = value_end + len(between)
+        self.members[name] = Member(read, start, value_start, value_end, self._length)
+        self._pieces += (key, value, between)
+
+    def end(self, tail: str) -> str:
+        """The whole text."""
+        return "".join([*self._pieces, tail])
 
 
 def _decode(raw: bytes) -> str:
@@ -234,6 +277,15 @@ class TurnRequest:
     """H1: whether the client asked for a stream; else it gets one body."""
     path: str = RESPONSES
     """Which endpoint it is for, below the base URL."""
+    counts_as_continuation: bool = False
+    """R10: it went on from what the gateway remembered (W10), and says so no more."""
+    elsewhere: TurnRequest | None = field(default=None, repr=False)
+    """W10: the same turn for a socket that does not hold what this one goes on from."""
+
+    @property
+    def is_warm_up(self) -> bool:
+        """W9: nothing is to be generated, only remembered."""
+        return self.body.get("generate") is False
 
     def body_for_sse(self, upstream_model: str | None) -> bytes:
         """H3: the bytes an HTTP upstream gets; the same for each attempt but for the model's name. Where no stream was

@@ -72,9 +72,11 @@ def asks_for_stream(body: RequestBody) -> bool:
 
 
 def refuse_warm_up(body: RequestBody) -> None:
-    """`generate: false` must cost nothing and be remembered (W9): raises Refusal `unsupported_parameter`."""
+    """What a warm-up prepares is remembered for its connection (W9), and HTTP has none: raises Refusal
+    `unsupported_parameter`."""
     if body.get("generate") is False:
-        raise Refusal("unsupported_parameter", "'generate': false is not supported here", param="generate")
+        text = "'generate': false is for a WebSocket, whose connection remembers what it prepared"
+        raise Refusal("unsupported_parameter", text, param="generate")
 
 
 def require_plain_background(body: RequestBody) -> None:

@@ -15,7 +15,7 @@ from typing import Final
 from gateway import limits
 from gateway.core.failures import Refusal
 from gateway.core.request import RequestBody
-from gateway.downstream.bodies import read_body, refuse_background, refuse_warm_up
+from gateway.downstream.bodies import read_body, refuse_background
 
 STREAM_ID: Final = re.compile(f"[A-Za-z0-9_.-]{{1,{limits.STREAM_ID_CHARACTERS_MAX}}}")
 ECHOED: Final = ("event_id", "stream_id")
@@ -81,7 +81,6 @@ def _sorted(body: RequestBody, size_bytes: int) -> Frame:
     if kind != "response.create":
         raise Refusal("unsupported_event", f"{kind[:100]!r} is not supported here", param="type")
     refuse_background(body)
-    refuse_warm_up(body)
     return Create(body, stream_id, size_bytes)
 
 

@@ -23,7 +23,9 @@ UP_NAMES: Final = frozenset(
 """H4: what agents and the API itself use. Never cookies, forwarded-for, organisation, project, or any credential."""
 UP_PREFIXES: Final = ("x-codex-",)
 
-DOWN_NAMES: Final = frozenset({"openai-processing-ms", "openai-version", "x-models-etag", "x-reasoning-included"})
+DOWN_NAMES: Final = frozenset(
+    {"openai-beta", "openai-processing-ms", "openai-version", "x-models-etag", "x-reasoning-included"}
+)
 DOWN_PREFIXES: Final = ("x-ratelimit-", "ratelimit-", "x-codex-")
 """H5: of the delivered attempt. Never hop-by-hop, framing, set-cookie, or `openai-model` (M3)."""
 SECRET_WORDS: Final = ("authorization", "cookie", "token", "secret", "api-key")

@@ -10,8 +10,7 @@ is answered, and the connection closes (W6, T7).
 
 from __future__ import annotations
 
-import math
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
@@ -24,21 +23,23 @@ from quart_trio import QuartTrio
 
 from gateway import limits
 from gateway.beside_asgi import INBOUND, Inbound
+from gateway.core.continuation import Heard, Remembered
 from gateway.core.eligibility import StatePolicy
-from gateway.core.events import insert_members
 from gateway.core.failures import PUBLIC_CODES, Refusal
 from gateway.core.keys import Key
-from gateway.core.messages import Deliver, DeliverFailure, Door
+from gateway.core.messages import Door
 from gateway.core.rules import CONNECTION_LIMIT
 from gateway.downstream.addresses import client_address
 from gateway.downstream.aside import Aside
 from gateway.downstream.auth import Keys
 from gateway.downstream.bodies import turn_request
 from gateway.downstream.connections import Departure, direct_of
-from gateway.downstream.errors import refusal_body, to_json, websocket_event, websocket_failure, websocket_refusal
+from gateway.downstream.errors import refusal_body, to_json, websocket_refusal
 from gateway.downstream.frames import Create, Frame, Line, Refused, Steer, bytes_of, echo, read_frame
 from gateway.downstream.headers import chosen_subprotocol
+from gateway.downstream.websocket_client import WebSocketClient
 from gateway.ports import Draining, Meter, NoBounds, NoMeter, Order, Places, Turns
+from gateway.turn.memory import Memories
 
 logger = structlog.get_logger("gateway.websocket")
 
@@ -75,6 +76,7 @@ class Neighbours:
     places: Places
     meter: Meter
     aside: Aside
+    memories: Memories
 
 
 class WebSocketDoor:
@@ -90,9 +92,10 @@ class WebSocketDoor:
         places: Places | None = None,
         meter: Meter | None = None,
         aside: Aside | None = None,
+        memories: Memories | None = None,
     ) -> None:
         places, meter, aside = places or NoBounds(), meter or NoMeter(), aside or Aside()
-        self._neighbours = Neighbours(turns, keys, draining, places, meter, aside)
+        self._neighbours = Neighbours(turns, keys, draining, places, meter, aside, memories or Memories())
         self._settings = settings
         self._new_request_id = new_request_id
         self._connections: set[Connection] = set()
@@ -135,6 +138,7 @@ class WebSocketDoor:
         try:
             await connection.serve()
         finally:
+            connection.memory.close()
             self._connections.discard(connection)
 
 
@@ -159,6 +163,7 @@ class Connection:
         self._places = neighbours.places
         self._meter = neighbours.meter
         self._aside = neighbours.aside
+        self.memory = neighbours.memories.connection()
         self._client_address = client_address(socket, settings.trusted_hops)
         self._limit_at = trio.current_time() + settings.connection_seconds
         self._departure = Departure()
@@ -257,13 +262,16 @@ class Connection:
     async def _create(self, frame: Create) -> None:
         self._turns_begun += 1
         turn_id = f"{self._request_id}.{self._turns_begun}"
-        client = WebSocketClient(self._send, self._departure, turn_id, frame.stream_id)
+        heard = self.memory.heard()
+        client = WebSocketClient(self._send, self._departure, turn_id, frame.stream_id, heard)
         self._turn_runs = True
         try:
             key = await self._admit()
             with self._places.turn(key.label):
                 self._keys.count_request(key)
-                await self._turns.run_turn(self._order(frame, turn_id, key), client)
+                order = self._order(frame, turn_id, key)
+                await self._turns.run_turn(order, client)
+                await self._remember(frame.stream_id, order, heard)
         except Refusal as refusal:
             client.failure_code = refusal.code
             await self._refuse(refusal, turn_id, echo(frame.body))
@@ -272,6 +280,14 @@ class Connection:
             self._limit_was_told = client.failure_code == CONNECTION_LIMIT.code
         if client.is_cut_off:
             await self._close(CLOSE_STALLED, "the client did not read")
+
+    async def _remember(self, lane: str | None, order: Order, heard: Heard) -> None:
+        """W10. What is megabytes long is read beside the loop."""
+        made: Remembered | None = None
+        if heard.ending is not None:
+            making = partial(self.memory.made_of, order.request, order.remembered, heard)
+            made = await self._aside.run(heard.size_bytes, making)
+        self.memory.learn(lane, order.remembered, heard, made)
 
     async def _admit(self) -> Key:
         """W4: the key is read anew. That may take a while: at the limit no turn starts any more (W6)."""
@@ -287,6 +303,8 @@ class Connection:
             turn_id=turn_id,
             account=key.account,
             request=asked,
+            policy=self._settings.policy,
+            remembered=self.memory.recall(asked),
             replay_is_disabled=key.replay_never,
             connection_limit_at=self._limit_at,
             cut_at=self._limit_at + self._settings.grace_seconds,
@@ -357,44 +375,3 @@ def _steer_refusal(frame: Steer) -> bytes:
     returned = ",".join(f'"{name}":{frame.body.text_of(name) or "null"}' for name in RETURNED)
     head, tail = to_json({"type": "response.steer.failed"}), to_json({"error": error, **echo(frame.body)})
     return head[:-1] + b',"steer":{' + returned.encode() + b"}," + tail[1:]
-
-
-class WebSocketClient:
-    """One turn's client on a WebSocket (ports.Downstream)."""
-
-    door = Door.WEBSOCKET
-    quiet_deadline = math.inf
-
-    def __init__(
-        self, send: Callable[..., Awaitable[None]], departure: Departure, turn_id: str, stream_id: str | None
-    ) -> None:
-        self._send = send
-        self._departure = departure
-        self._turn_id = turn_id
-        self._stream = {} if stream_id is None else {"stream_id": stream_id}
-        self.failure_code: str | None = None
-        self.is_cut_off = False
-        """T6: a turn's frames have begun and not ended. No other turn may follow on the same socket."""
-
-    def __repr__(self) -> str:
-        return f"<WebSocketClient {self._turn_id}>"
-
-    async def write(self, frames: Deliver | DeliverFailure) -> None:
-        """One text frame for each event; exactly one for a failure (X4)."""
-        self.is_cut_off = True
-        if isinstance(frames, Deliver):
-            await self._send(*[insert_members(websocket_event(event), self._stream) for event in frames.events])
-        else:
-            self.failure_code = frames.failure.code
-            await self._send(insert_members(websocket_failure(frames, self._turn_id), self._stream))
-
-    async def write_quiet(self) -> None:
-        """A WebSocket has pings for that (W7)."""
-
-    async def end(self) -> None:
-        """The connection stays for the next turn."""
-        self.is_cut_off = False
-
-    async def wait_left(self) -> str:
-        """H7."""
-        return await self._departure.wait()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final
@@ -15,9 +15,8 @@ from gateway import limits
 from gateway.core.accounts import SpendLimit
 from gateway.core.background import BackgroundTurn, goes_on
 from gateway.core.eligibility import BACKGROUND, STORED
-from gateway.core.events import Event
 from gateway.core.failures import Refusal
-from gateway.core.messages import AttemptReport, Door, Finish
+from gateway.core.messages import AttemptReport, Deliver, Door, Finish
 from gateway.core.money import (
     ChargePolicy,
     PartTokens,
@@ -41,7 +40,7 @@ from gateway.ports import (
     TurnMeasures,
     TurnOpening,
 )
-from gateway.turn.mishaps import NO_MONEY
+from gateway.turn.mishaps import AWAY, NO_MONEY, ledger_is_away
 from gateway.turn.origins import Origins, Step, Trace, Traces
 
 logger = structlog.get_logger("gateway.turn")
@@ -52,7 +51,6 @@ ASK_AGAIN_SECONDS: Final = 0.25
 """A step that failed is taken again after this while, within the bound of all closing (T10)."""
 UNDO_SECONDS_MAX: Final = 0.5
 """How long a refusal waits to see the money given back, which is written all the same (ports.Ledger)."""
-AWAY: Final = "ledger_unavailable"
 NOT_CALLED: Final = "not_called"
 """The outcome of an attempt whose upstream saw nothing of it."""
 
@@ -83,6 +81,7 @@ class Books:
         is_whole: bool = False,
         table: str = "",
         is_background: bool = False,
+        is_warm_up: bool = False,
     ) -> None:
         self._keeping = keeping
         self._table = table
@@ -91,6 +90,7 @@ class Books:
         self._is_whole = is_whole
         self._is_stored = is_stored
         self._is_background = is_background
+        self._is_warm_up = is_warm_up
         self._traces = Traces(is_stored=is_stored)
         self._input_tokens = input_tokens
         self._opened_at = trio.current_time()
@@ -122,14 +122,14 @@ class Books:
             raise
         except LedgerUnavailable:
             await self._undo()  # noqa: ASYNC120 - shielded; a cancellation that comes meanwhile is the better reason
-            raise _ledger_is_away() from None
+            raise ledger_is_away() from None
         except Exception:
             self._may_be_noted = False
             await self._undo()  # noqa: ASYNC120 - as above
             raise
         if scope.cancelled_caught:
             await self._undo()
-            raise _ledger_is_away()
+            raise ledger_is_away()
 
     async def _reserve(self) -> None:
         opening = self._opening
@@ -138,7 +138,7 @@ class Books:
                 self.turn_id, opening.account, opening.reserved_nanodollars, self._spend_limits
             )
         except LedgerUnavailable:
-            raise _ledger_is_away() from None
+            raise ledger_is_away() from None
         if result in NO_MONEY:
             raise Refusal(*NO_MONEY[result])
 
@@ -167,14 +167,16 @@ class Books:
         if is_away is not None:
             raise is_away
 
-    def new_origins(self, events: Sequence[Event]) -> Mapping[str, Step]:
+    def new_origins(self, delivered: Deliver) -> Mapping[str, Step]:
         """O1, O3: what the client is about to know of its response's origin, and the steps that make it last."""
-        told = self._traces.new(events)
+        told = self._traces.new(delivered)
         return {} if told is None else self._learned(told)
 
     def _learned(self, told: Trace) -> Mapping[str, Step]:
-        opening, route = self._opening, self._routes[-1].name
-        steps = self._keeping.origins.learn(told, opening.account, route, opening.model, is_stored=self._is_stored)
+        opening, route = self._opening, self._routes[-1]
+        is_stored, is_held = self._is_stored or self._is_background, route.remembers
+        learn = self._keeping.origins.learn
+        steps = learn(told, opening.account, route.name, opening.model, is_stored=is_stored, is_held=is_held)
         return steps if told.response_id is None else {**steps, **self._kept(told.response_id)}
 
     def _kept(self, named: str, text_bytes: int = 0) -> Mapping[str, Step]:
@@ -202,8 +204,9 @@ class Books:
         self._note(number, report)
         await self._carry_out(self._closing_of_attempt(number, report, upstream_request_id, house_pays=True))
 
-    async def close(self, finish: Finish, upstream_request_id: str | None) -> None:
-        """Resolve the money and write the record, shielded and bounded. A second call changes nothing."""
+    async def close(self, finish: Finish, upstream_request_id: str | None, own_response_id: str | None = None) -> None:
+        """Resolve the money and write the record, shielded and bounded. A second call changes nothing. A response of
+        the gateway's own has an id without an attempt (W9)."""
         if self.are_closed:
             return
         self.are_closed = True
@@ -278,8 +281,8 @@ class Books:
             logger.error("books_not_closed", turn_id=self.turn_id, steps=lost)
 
     def _resolution(self, finish: Finish) -> Resolution:
-        """B3, by the delivered route's price (M2). A turn that reached no route costs nothing."""
-        if finish.report is None or not self._routes:
+        """B3, by the delivered route's price (M2). What reached no route costs nothing, nor does a warm-up (B9)."""
+        if finish.report is None or not self._routes or self._is_warm_up:
             return Resolution(None)
         reserved = self._opening.reserved_nanodollars
         return resolve(finish.ended, self._routes[-1].price, reserved, self._input_tokens, self._keeping.policy)
@@ -305,7 +308,7 @@ class Books:
             nanodollars=resolution.nanodollars,
             flags=resolution.flags,
             failure=finish.failure,
-            response_id=None if finish.report is None else finish.report.response_id,
+            response_id=finish.own_response_id if finish.report is None else finish.report.response_id,
         )
 
     def _measures(self, closing: TurnClosing, finish: Finish) -> TurnMeasures:
@@ -362,10 +365,6 @@ def _shielded(seconds: float) -> trio.CancelScope:
     return trio.CancelScope(shield=True, deadline=trio.current_time() + seconds)
 
 
-def _ledger_is_away() -> Refusal:
-    return Refusal(AWAY, "no turn can start while the ledger is away")
-
-
 async def open_books(keeping: BookKeeping, order: Order, model: Model, door: Door) -> Books:
     """Set the money aside and record the turn. Raises Refusal `insufficient_balance` or `ledger_unavailable`."""
     request = order.request
@@ -393,6 +392,7 @@ async def open_books(keeping: BookKeeping, order: Order, model: Model, door: Doo
         is_stored=is_stored,
         is_whole=not request.streams,
         is_background=is_background,
+        is_warm_up=request.is_warm_up,
         table=model.table,
     )
     await books.open()

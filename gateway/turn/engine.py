@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
+import time
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
 
 import structlog
 
 from gateway import limits
+from gateway.core.continuation import Path, expanded, is_expandable, path_of
 from gateway.core.failures import Refusal
 from gateway.core.messages import Deliver, DeliverFailure, DrainStarted
 from gateway.core.origin import bond_of
@@ -17,7 +20,8 @@ from gateway.ports import Downstream, Model, Order
 from gateway.turn.asking import ask
 from gateway.turn.books import BookKeeping, Books, open_books
 from gateway.turn.running import RunningTurn
-from gateway.turn.selection import Chosen, Selection, narrowed
+from gateway.turn.selection import Chosen, Selection, narrowed, remembering
+from gateway.turn.warm_up import answer_warm_up, require_rememberable
 
 logger = structlog.get_logger("gateway.turn")
 
@@ -31,11 +35,13 @@ class Engine:
         keeping: BookKeeping,
         rules: TurnRules,
         write_seconds: float = limits.WRITE_SECONDS_MAX,
+        wall_clock: Callable[[], float] = time.time,
     ) -> None:
         self._selection = selection
         self._keeping = keeping
         self._rules = rules
         self._write_seconds = write_seconds
+        self._wall_clock = wall_clock
         self._running: set[RunningTurn] = set()
         self._drain_ends_at: float | None = None
 
@@ -59,7 +65,11 @@ class Engine:
             await self._run_turn(order, client)
 
     async def _run_turn(self, order: Order, client: Downstream) -> None:
-        model, first, books = await self._admit(order, client)
+        order, model, first, books = await self._admit(order, client)
+        if _is_answered_here(order, first):
+            first.place.leave()
+            await answer_warm_up(order, client, books, self._wall_clock(), self._write_seconds)
+            return
         self._selection.turn_began()
         rules = replace(
             self._rules,
@@ -81,36 +91,62 @@ class Engine:
         """A question that is no turn. Raises Refusal if it cannot be asked; a bug is one, too."""
         try:
             with self._selection.turn():
-                model, first = await self._choose(self._selection.model(order.request.model), order)
+                order, model, first = await self._choose(self._selection.model(order.request.model), order)
                 return await ask(self._selection, order, model, first)
         except Refusal:
             raise
         except Exception:
             raise self._bug(order) from None
 
-    async def _admit(self, order: Order, client: Downstream) -> tuple[Model, Chosen, Books]:
+    async def _admit(self, order: Order, client: Downstream) -> tuple[Order, Model, Chosen, Books]:
         """Choose the first route and open the books. A bug here is a refusal, too: nothing was sent, nothing is left
         open."""
         try:
             model = self._selection.model(order.request.model)
-            model, first = await self._choose(model, order)
+            order, model, first = await self._choose(model, order)
             with ExitStack() as refused:
                 refused.callback(first.place.leave)
+                if _is_answered_here(order, first):
+                    require_rememberable(order)
                 books = await open_books(self._keeping, order, model, client.door)
                 refused.pop_all()
         except Refusal:
             raise
         except Exception:
             raise self._bug(order) from None
-        return model, first, books
+        return order, model, first, books
 
     def _bug(self, order: Order) -> Refusal:
         logger.exception("internal_error", turn_id=order.turn_id)
         return Refusal("internal_error", "the gateway failed; the failure is logged")
 
-    async def _choose(self, model: Model, order: Order) -> tuple[Model, Chosen]:
-        """The first route, and the model with those that may follow it: whatever binds a request binds it to one (O2,
-        O3). Raises Refusal."""
+    async def _choose(self, model: Model, order: Order) -> tuple[Order, Model, Chosen]:
+        """The first route, the model with those that may follow it, and the order as it goes to them: a continuation
+        that is remembered may be another request by then (W10). Raises Refusal."""
+        order = self._on_its_way(model, order)
+        model, first = await self._placed(model, order)
+        if order.request.is_warm_up and first.route.remembers:
+            model = remembering(model)
+        return order, model, first
+
+    def _on_its_way(self, model: Model, order: Order) -> Order:
+        """W10."""
+        held, request = order.remembered, order.request
+        if held is None:
+            return order
+        origin = self._keeping.origins.recent(order.account, held.response_id)
+        route = None if origin is None else next((each for each in model.routes if each.name == origin.route), None)
+        can_be_expanded = is_expandable(held, stores_by_default=route is None or route.stores_by_default)
+        full = expanded(request, held, order.policy) if can_be_expanded else None
+        is_held = route is not None and self._selection.holds(model, request, route.name, held.response_id)
+        path = path_of(is_held=is_held, is_expandable=full is not None)
+        if path is Path.SOCKET and route is not None:
+            elsewhere = full if full is not None and route.carries(full) else None
+            return replace(order, request=replace(request, elsewhere=elsewhere))
+        return order if path is Path.ORIGIN or full is None else replace(order, request=full)
+
+    async def _placed(self, model: Model, order: Order) -> tuple[Model, Chosen]:
+        """Whatever binds a request binds it to one route (O2, O3)."""
         bond = bond_of(order.request)
         if bond is None:
             return model, self._selection.first(model, order.request)
@@ -120,3 +156,8 @@ class Engine:
         else:
             first = self._selection.only(model, order.request, origin)
         return narrowed(model, first.route), first
+
+
+def _is_answered_here(order: Order, first: Chosen) -> bool:
+    """W9: HTTP upstreams know no warm-up; they would generate, or refuse it."""
+    return order.request.is_warm_up and not first.route.remembers

@@ -18,9 +18,11 @@ from typing import Final
 import trio
 
 from gateway import limits
+from gateway.core.eligibility import TURN_STATE_HEADER
 from gateway.core.events import Event, member, parse_object, response_id
 from gateway.core.failures import Refusal
-from gateway.core.marks import CONVERSATION, conversation_id, mark, marks_of_item
+from gateway.core.marks import CONVERSATION, TURN_STATE, conversation_id, mark, marks_of_item
+from gateway.core.messages import Deliver, Head
 from gateway.core.origin import Bond
 from gateway.ports import LedgerUnavailable, Origin, Records
 
@@ -47,17 +49,18 @@ class Traces:
 
     def __init__(self, *, is_stored: bool) -> None:
         self._is_stored = is_stored
+        self._saw_head = False
         self._response_id: str | None = None
         self._marks: set[str] = set()
 
     def __repr__(self) -> str:
         return f"<Traces of {self._response_id}, {len(self._marks)} marks>"
 
-    def new(self, events: Sequence[Event]) -> Trace | None:
+    def new(self, delivered: Deliver) -> Trace | None:
         """What has not been told yet. Deltas, and what else is no item, are not looked into."""
-        telling = [event for event in events if event.body is not None or event.type == ITEM_DONE]
+        telling = [event for event in delivered.events if event.body is not None or event.type == ITEM_DONE]
         named = None
-        marks: list[str] = []
+        marks = self._marks_of_head(delivered.head)
         for event in telling:
             if event.body is not None:
                 named = named or self._new_response(event)
@@ -70,6 +73,13 @@ class Traces:
         fresh = fresh[: limits.TURN_MARKS_MAX - len(self._marks)]
         self._marks.update(fresh)
         return Trace(named, fresh) if named is not None or fresh else None
+
+    def _marks_of_head(self, head: Head | None) -> list[str]:
+        """The state that the client is to send back to this route. A head is told once."""
+        if head is None or self._saw_head:
+            return []
+        self._saw_head = True
+        return [mark(TURN_STATE, value) for name, value in head.headers if name == TURN_STATE_HEADER]
 
     def _new_response(self, event: Event) -> str | None:
         if self._response_id is None:
@@ -104,10 +114,13 @@ class Origins:
 
     # --- learning -----------------------------------------------------------------------------------------------
 
-    def learn(self, told: Trace, account: str, route: str, model: str, *, is_stored: bool) -> Mapping[str, Step]:
-        """O1, O3: remember it, and the steps that make it last, for whoever serves the client's next request."""
+    def learn(
+        self, told: Trace, account: str, route: str, model: str, *, is_stored: bool, is_held: bool
+    ) -> Mapping[str, Step]:
+        """O1, O3: remember it, and the steps that make it last, for whoever serves the client's next request. A
+        response that is neither stored nor held by a socket is nowhere, and not asked for anywhere (O2)."""
         steps: dict[str, Step] = {}
-        if told.response_id is not None:
+        if told.response_id is not None and (is_stored or is_held):
             origin = Origin(account, told.response_id, route, model)
             self._remember((account, RESPONSE, told.response_id), origin)
             if is_stored:
@@ -129,6 +142,10 @@ class Origins:
     def _recall(self, key: Key) -> Origin | None:
         until, origin = self._recent.get(key, (0.0, None))
         return origin if trio.current_time() < until else None
+
+    def recent(self, account: str, named: str) -> Origin | None:
+        """Where the account's response was made, as far as this process remembers it."""
+        return self._recall((account, RESPONSE, named))
 
     # --- asking -------------------------------------------------------------------------------------------------
 

@@ -20,6 +20,7 @@ import math
 from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import partial
 
 import structlog
 import trio
@@ -159,9 +160,14 @@ class RunningTurn:
         self, route: Route, inputs: trio.MemorySendChannel[Stamped], reading: trio.CancelScope
     ) -> None:
         request = self._order.request
-        continues = request.body.get("previous_response_id")
         call = UpstreamCall(
-            self._order.turn_id, route.body(request), request.headers, continues, request.streams, request.path
+            self._order.turn_id,
+            route.body(request),
+            request.headers,
+            continues=request.body.get("previous_response_id"),
+            streams=request.streams,
+            path=request.path,
+            elsewhere=None if request.elsewhere is None else partial(route.body, request.elsewhere),
         )
         with reading:
             async with inputs:
@@ -283,7 +289,7 @@ class RunningTurn:
 
     def _learn_origin(self, frames: Frames) -> None:
         """O1, O3: beside the client's bytes, as all books."""
-        steps = self._books.new_origins(frames.events) if isinstance(frames, Deliver) else {}
+        steps = self._books.new_origins(frames) if isinstance(frames, Deliver) else {}
         if steps:
             self._nursery.start_soon(self._books.learn, steps)
 

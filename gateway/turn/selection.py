@@ -130,6 +130,11 @@ class Selection:
             raise Refusal("no_route_available", text)
         return self.first(narrowed(model, route), request, "the route that has what the request goes on from")
 
+    def holds(self, model: Model, request: TurnRequest, origin: str, response_id: str) -> bool:
+        """W10: whether a route could take a continuation on the socket that holds what it goes on from."""
+        route = self._candidates(model, request).get(origin)
+        return route is not None and not self._is_closed(route) and route.upstream.holds(response_id, request.headers)
+
     def by_affinity(self, model: Model, request: TurnRequest, account: str, affinity: str) -> Chosen:
         """O3: the route of a bound request whose origin nobody knows. Raises Refusal as `first` does."""
         ranked = by_affinity(tuple(route.name for route in model.routes), account, affinity)
@@ -203,3 +208,10 @@ class Selection:
 def narrowed(model: Model, route: Route) -> Model:
     """The model with one of its routes and no other."""
     return replace(model, routes=(route,), listed=in_order([route.name]))
+
+
+def remembering(model: Model) -> Model:
+    """W9: the model with those of its routes whose upstreams know warm-ups."""
+    routes = tuple(route for route in model.routes if route.remembers)
+    names = {route.name for route in routes}
+    return replace(model, routes=routes, listed=tuple(each for each in model.listed if each.name in names))

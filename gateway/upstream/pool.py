@@ -27,12 +27,19 @@ class Pool:
 
     def take(self, headers: WireHeaders, continues: object = None) -> Line | None:
         """An idle line, which is then the caller's."""
-        fitting = [line for line in self._idle if line.headers == headers and not line.is_spent]
+        fitting = [line for line in self._idle if self._fits(line, headers)]
         holding = [line for line in fitting if continues is not None and line.response_id == continues]
         line = next(iter(holding or fitting), None)
         if line is not None:
             self._idle.remove(line)
         return line
+
+    def holds(self, headers: WireHeaders, response_id: str) -> bool:
+        """Whether an idle line for these headers completed this response last."""
+        return any(line.response_id == response_id and self._fits(line, headers) for line in self._idle)
+
+    def _fits(self, line: Line, headers: WireHeaders) -> bool:
+        return line.headers == headers and not line.is_spent
 
     def put(self, line: Line) -> None:
         """A line whose response is finished; it is left instead if there is no room for it."""

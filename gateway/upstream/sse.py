@@ -87,6 +87,10 @@ class SSEUpstream:
         """H3 (ports.Upstream)."""
         return request.body_for_sse(upstream_model)
 
+    def holds(self, response_id: str, headers: Headers) -> bool:
+        """W10: HTTP remembers nothing (ports.Upstream)."""
+        return False
+
     async def attempt(self, call: UpstreamCall, inputs: Inputs) -> None:
         """Run one attempt (ports.Upstream)."""
         try:

@@ -34,7 +34,7 @@ from gateway.core.messages import AttemptEnded, Batch, Head, Headers, Opened
 from gateway.core.request import RESPONSES, TurnRequest
 from gateway.core.sse import sse_block
 from gateway.ports import Stamped, Upstream, UpstreamCall
-from gateway.upstream.answers import Credential, headers_for, never_sent
+from gateway.upstream.answers import Credential, WireHeaders, headers_for, never_sent
 from gateway.upstream.line import Connect, Line, LineSettings
 from gateway.upstream.pool import Pool
 from gateway.upstream.trust import trusted
@@ -113,6 +113,10 @@ class WebSocketUpstream:
             return self._over_http.body_of(request, upstream_model)
         return request.body_for_websocket(upstream_model)
 
+    def holds(self, response_id: str, headers: Headers) -> bool:
+        """W10 (ports.Upstream)."""
+        return self._pool.holds(self._handshake_headers(headers), response_id)
+
     async def attempt(self, call: UpstreamCall, inputs: Inputs) -> None:
         """Run one attempt (ports.Upstream). A WebSocket has no endpoint but the one: what is for another goes over
         HTTP."""
@@ -128,20 +132,23 @@ class WebSocketUpstream:
 
     async def _converse(self, call: UpstreamCall, inputs: Inputs) -> Failure | None:
         """The call, to its end: None after a terminal event, else why it ended without one."""
-        headers = headers_for(call.headers, {}, self._settings.credential, self._settings.headers)
+        headers = self._handshake_headers(call.headers)
         idle = self._pool.take(headers, call.continues)
         if idle is not None:
             async with self._held(idle):
                 await idle.let_die()
-                if await idle.send(call.body):
+                if await idle.send(_create_on(idle, call)):
                     return await self._listen(idle, Head(is_framed=True), call, inputs)
             logger.info("upstream_socket_lost", upstream=self._line_settings.name, why="found dead")
         line = Line(self._line_settings, self._connect, headers)
         async with self._held(line):
             await line.open()
-            if line.failure is None and await line.send(call.body):
+            if line.failure is None and await line.send(_create_on(line, call)):
                 return await self._listen(line, Head(line.handshake, is_framed=True), call, inputs)
             return line.failure or never_sent("the upstream closed the connection as it was opened")
+
+    def _handshake_headers(self, own: Headers) -> WireHeaders:
+        return headers_for(own, {}, self._settings.credential, self._settings.headers)
 
     @asynccontextmanager
     async def _held(self, line: Line) -> AsyncIterator[None]:
@@ -170,6 +177,13 @@ class WebSocketUpstream:
         finally:
             reading.log(call)
         return None if reading.is_over else line.failure
+
+
+def _create_on(line: Line, call: UpstreamCall) -> bytes:
+    """W10: the line that holds what the call goes on from gets it as it is; any other knows nothing of that."""
+    if call.elsewhere is None or line.response_id == call.continues:
+        return call.body
+    return call.elsewhere()
 
 
 class _Reading:

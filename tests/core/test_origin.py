@@ -1,13 +1,23 @@
 """What ties a request to a route (O2, O3), and by what outputs are known again."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from gateway.core.eligibility import StatePolicy, eligibility
 from gateway.core.failures import Refusal
-from gateway.core.marks import CONVERSATION, ITEM, REQUEST_MARKS_MAX, SEALED, mark, marks_of_input, marks_of_item
+from gateway.core.marks import (
+    CONVERSATION,
+    ITEM,
+    REQUEST_MARKS_MAX,
+    SEALED,
+    TURN_STATE,
+    mark,
+    marks_of_input,
+    marks_of_item,
+)
 from gateway.core.origin import Bond, bond_of
 from gateway.core.request import RequestBody, TurnRequest
 
@@ -86,6 +96,14 @@ def test_what_binds_beside_the_input_has_its_affinity(fields: dict[str, Any], af
     """O3: a stored prompt, or a header, may be anybody's."""
     assert bond_of(asked(**{"prompt": {"id": "pmpt_1"}, **fields})) == Bond(None, (), affinity)
     assert bond_of(asked(("x-codex-turn-state",), **fields)) == Bond(None, (), affinity)
+
+
+def test_a_turn_state_is_known_before_anything_else() -> None:
+    """O3: the client holds it for the one route that gave it."""
+    request = replace(asked(("x-codex-turn-state",), input=[SEALED_ITEM]), headers=(("x-codex-turn-state", "s"),))
+    bond = bond_of(request)
+    assert bond is not None
+    assert bond.marks == (mark(TURN_STATE, "s"), mark(SEALED, "x"))
 
 
 def test_an_affinity_is_as_it_is_written_whatever_stands_around_it() -> None:

@@ -73,7 +73,6 @@ def last(client: Client) -> dict[str, Any]:
         ({"type": "response.cancel"}, "unsupported_event", "type"),
         ({"type": "response.append"}, "unsupported_event", "type"),
         (create_frame(background=True), "unsupported_parameter", "background"),
-        (create_frame(generate=False), "unsupported_parameter", "generate"),
         (create_frame(stream_id="a b"), "invalid_stream_id", "stream_id"),
         (create_frame(model=...), "invalid_request", "model"),
         (create_frame(model="gpt-other"), "model_not_found", "model"),

@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 import trio
 
+from gateway.core.continuation import Heard
 from gateway.core.events import Event, EventClass
 from gateway.core.messages import Deliver
 from gateway.downstream.connections import Departure, Wire, direct_of
 from gateway.downstream.http import HTTPClient
-from gateway.downstream.websocket import WebSocketClient
+from gateway.downstream.websocket_client import WebSocketClient
 from gateway.lock.driver import AUTHORIZED
 from gateway.lock.virtual import virtual_run
 from gateway.ports import Downstream
@@ -157,4 +158,4 @@ async def client_of(scope: Any, send: Any) -> Downstream:
     async def write(*frames: bytes) -> None:
         await direct.write(frames)
 
-    return WebSocketClient(write, Departure(), "req", None)
+    return WebSocketClient(write, Departure(), "req", None, Heard(0))

@@ -10,7 +10,7 @@ import pytest
 import trio
 
 from gateway.app import Gateway, Parts
-from gateway.core.marks import CONVERSATION, ITEM, SEALED, mark
+from gateway.core.marks import CONVERSATION, ITEM, SEALED, TURN_STATE, mark
 from gateway.core.money import Price
 from gateway.core.routing import by_affinity
 from gateway.ports import LedgerUnavailable, Origin
@@ -18,7 +18,7 @@ from gateway.records.memory import MemoryRecords
 from gateway.stores import Stores
 from gateway.upstream.scripted import Break, Reply, ScriptedTransport
 from gateway.upstream.scripted_websocket import ScriptedNetwork
-from support.gateways import Transports, World, cost, play, world
+from support.gateways import Transports, World, cost, create_frame, play, turn, world
 from support.virtual import in_every_order, in_orders
 from support.voices import ANSWERED, A, B
 
@@ -80,12 +80,16 @@ async def test_o1_a_response_that_was_delivered_can_be_continued(door: str) -> N
 
 
 @in_every_order
-async def test_o2_a_response_that_nobody_stores_is_known_to_this_process_alone(door: str) -> None:
-    """O2, W10: an upstream's WebSocket may have it, and no record is made of it."""
+async def test_o2_a_response_that_nobody_stores_is_known_to_this_process_alone(door: str, each_transport: str) -> None:
+    """O2, W10: an upstream's WebSocket may have it, and no record is made of it. Over HTTP nobody has it."""
     w = two_routes(MemoryRecords())
     await play(w, door)
-    assert (await play(w, door, previous_response_id="resp_of_a")).told == ANSWERED
-    assert (w.called, w.records.origins) == (["a", "a"], {})
+    client = await play(w, door, previous_response_id="resp_of_a")
+    if each_transport == "websocket":
+        assert (client.told, w.called) == (ANSWERED, ["a", "a"])
+    else:
+        assert (client.failure, w.called) == ((400, "previous_response_not_found"), ["a"])
+    assert w.records.origins == {}
 
 
 @pytest.mark.parametrize("named", ["resp_unknown", "resp_of_another", "x" * 5000, "../../etc", "resp_\0", "é"])
@@ -324,3 +328,40 @@ async def test_o3_a_discarded_attempt_teaches_nothing(door: str) -> None:
     assert w.called == ["a", "b"]
     assert w.records.marks == {}
     assert w.charged == cost(5, 1)
+
+
+# --- what the client sends back in a header ---------------------------------------------------------------------------
+
+
+STATE = "x-codex-turn-state"
+
+
+@in_every_order
+async def test_o3_a_turn_state_goes_back_to_the_route_that_gave_it(door: str) -> None:
+    """S5, O3: the client gets it with the head of its answer over HTTP, and sends it with its next request there, or as
+    it opens a WebSocket. B gave it, for A was at fault."""
+    reply = B.answer()
+    given = replace(reply, headers=(*reply.headers, (STATE, "state of b")))
+    w = world(A.answer(), [given, B.answer()])
+    w.house.cooling.add("a")
+    first = await play(w, "http", prompt_cache_key=TO_A)
+    w.house.cooling.clear()
+
+    assert first.headers[STATE] == "state of b"
+    await play(w, door, headers=[(STATE, "state of b")], prompt_cache_key=TO_A)
+    assert w.called == ["b", "b"]
+    assert dict(w.calls[1].headers)[STATE] == "state of b"
+    await play(w, door, headers=[(STATE, "another")], prompt_cache_key=TO_A)
+    assert [len(w.scripts[name].calls) for name in ("a", "b")] == [1, 2]
+
+
+@in_orders(1)
+async def test_o3_all_turns_of_a_websocket_go_where_its_upgrade_says(door: str) -> None:
+    """O3, W4: a header of the upgrade is one of each turn; a cooling route is not passed over."""
+    w = two_routes(knowing(marks={mark(TURN_STATE, "s"): "b"}))
+    async with turn(w, "websocket", headers=[(STATE, "s")]) as client:
+        await client.wait_for(lambda client: client.last_words == 1)
+        w.house.cooling.add("b")
+        client.send_text(create_frame())
+        await client.wait_for(lambda client: client.last_words == 2)
+    assert (client.told, w.called) == ([*ANSWERED, "error no_route_available"], ["b"])

@@ -12,6 +12,7 @@ doors.py      headers, splices, close codes, limits of the doors
 transports.py closes of upstreams, sizes that a route carries, what is asked beside the body
 whole.py      what comes or goes in one body, compressed bodies
 origins.py    what goes on from something, and responses by id
+continuations.py  what a WebSocket connection remembers, warm-ups
 
 Every one must break a scenario. Those that cannot yet are in `unreached.toml`, each with its reason.
 """
@@ -23,6 +24,7 @@ from collections.abc import Mapping
 from importlib import resources
 
 from gateway.lock.mutants import (
+    continuations,
     decision,
     doors,
     events,
@@ -43,8 +45,8 @@ __all__ = ["Mutant", "all_mutants", "unreached"]
 
 def all_mutants() -> dict[str, Mutant]:
     """Every mutant by its name. ValueError if two have one name."""
-    groups = (decision, events, failures, timing, money, requests, reading, origins, health, doors, transports, whole)
-    made = [mutant for group in groups for mutant in group.mutants()]
+    asked = (requests, reading, origins, continuations, health, doors, transports, whole)
+    made = [mutant for group in (decision, events, failures, timing, money, *asked) for mutant in group.mutants()]
     by_name = {mutant.name: mutant for mutant in made}
     if len(by_name) != len(made):
         raise ValueError("two mutants have one name")
