@@ -246,6 +246,7 @@ SESSIONS: Mapping[str, Situation] = {
     **SITUATIONS,
     "tools": replace(SITUATIONS["tools"], scripts=session(2)),
     "chain": replace(SITUATIONS["chain"], scripts=session(CHAIN_TURNS)),
+    "replayed": replace(SITUATIONS["replayed"], stage="expanding"),
     "broken": replace(SITUATIONS["broken"], calls=(2, 0)),
     "unknown": replace(SITUATIONS["unknown"], scripts=forgotten_session, calls=(3, 0)),
     "rate": replace(SITUATIONS["rate"], scripts=session(2), stage="minute"),

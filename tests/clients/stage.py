@@ -13,10 +13,14 @@ from clients.conversation import Asked
 from clients.situations import SITUATIONS, Gate, Scripts, gated, situation_of
 from gateway.upstream.scripted import Script
 from support.loopback import LoopbackUpstreams
-from support.processes import PATIENT, Process, run
+from support.processes import PATIENT, REPOSITORY, Process, run
 
 HOUR_SECONDS = 2.0
 """What stands for the 60 minutes of a connection."""
+
+SWITCH = "replay_expanded_continuations"
+REMEMBERS = SWITCH in (REPOSITORY / "deploy/gateway.example.toml").read_text("utf-8")
+"""Whether this gateway remembers responses for its WebSockets (W9, W10)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +34,7 @@ class Set:
 
 SETS: Mapping[str, Set] = {
     "usual": Set(),
+    "expanding": Set(f"{SWITCH} = true" if REMEMBERS else ""),
     "hour": Set(f"connection_limit = {HOUR_SECONDS}"),
     "minute": Set(program=str(Path(__file__).with_name("short_minute.py"))),
     "restart": Set('control_socket = "gw.sock"\nmetrics_port = 0', ("--workers", "2")),
@@ -59,7 +64,7 @@ LIMITED_KEY = """
 [keys.rate-{client}]
 account = "main"
 secret = {{ inline = "key-rate-{client}" }}
-requests_per_minute = 1
+requests_per_minute = {count}
 """
 
 ROUTE = """
@@ -119,13 +124,22 @@ def staged(name: str, clients: Sequence[str], folder: Path) -> Iterator[Stage]:
         if situation_of(situation, client).stage == name
         for number, replies in enumerate(scripts_of(situation, client, gates), start=1)
     }
+    with serving(SETS[name], clients, scripts, folder) as (process, url):
+        yield Stage(process, url, scripts, gates, folder)
+
+
+@contextmanager
+def serving(
+    difference: Set, clients: Sequence[str], scripts: Mapping[str, Script], folder: Path
+) -> Iterator[tuple[Process, str]]:
+    """A gateway with a model for every two scripts, `MODEL-1` and `MODEL-2`: its process and its URL."""
     with LoopbackUpstreams(list(scripts.values())) as upstreams:
+        base_urls = {name: upstreams.base_url(name) for name in scripts}
         file = folder / "gateway.toml"
-        file.write_text(_configuration(name, clients, {one: upstreams.base_url(one) for one in scripts}), "utf-8")
-        command = [sys.executable, SETS[name].program, "serve", "--config", str(file), "--port", "0"]
-        with Process([*command, *SETS[name].arguments]) as process:
-            url = process.wait_for(r'"event": "listening".*?"url": "(http://[^"]+)"')[1]
-            yield Stage(process, url, scripts, gates, folder)
+        file.write_text(_configuration(difference, clients, base_urls), "utf-8")
+        command = [sys.executable, difference.program, "serve", "--config", str(file), "--port", "0"]
+        with Process([*command, *difference.arguments]) as process:
+            yield process, process.wait_for(r'"event": "listening".*?"url": "(http://[^"]+)"')[1]
 
 
 def scripts_of(name: str, client: str, gates: Sequence[Gate]) -> Scripts:
@@ -134,12 +148,17 @@ def scripts_of(name: str, client: str, gates: Sequence[Gate]) -> Scripts:
     return (gated(gates, first) if name == "restart" else first), second
 
 
-def _configuration(name: str, clients: Sequence[str], base_urls: Mapping[str, str]) -> str:
+def requests_before_limit(client: str) -> int:
+    """One turn; the warm-up of a socket counts, too."""
+    return 2 if REMEMBERS and client == "codex-websocket" else 1
+
+
+def _configuration(difference: Set, clients: Sequence[str], base_urls: Mapping[str, str]) -> str:
     cells = dict.fromkeys(route.rpartition("-")[0] for route in base_urls)
     return "".join(
         [
-            HEAD.format(server=SETS[name].server),
-            *(LIMITED_KEY.format(client=client) for client in clients),
+            HEAD.format(server=difference.server),
+            *(LIMITED_KEY.format(client=client, count=requests_before_limit(client)) for client in clients),
             *(ROUTE.format(name=route, base_url=base_url) for route, base_url in base_urls.items()),
             *(MODEL.format(name=cell, routes=json.dumps([f"{cell}-1", f"{cell}-2"])) for cell in cells),
         ]

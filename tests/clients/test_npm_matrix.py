@@ -18,6 +18,12 @@ def test_a_client_shows_what_the_table_says(stages: Stages, situation: str, clie
     assert play(stages.of("usual", is_npm=True), situation, client) == expected(situation, client)
 
 
+@pytest.mark.parametrize(("situation", "client"), cells("expanding", is_npm=True))
+def test_codex_sees_no_failure_that_is_replayed(stages: Stages, situation: str, client: str) -> None:
+    """R15, W10: over WebSocket its turns go on from its warm-up, and are replayed where that is switched on."""
+    assert play(stages.of("expanding", is_npm=True), situation, client) == expected(situation, client)
+
+
 @pytest.mark.parametrize(("situation", "client"), cells("minute", is_npm=True))
 def test_codex_meets_the_rate_limit(stages: Stages, situation: str, client: str) -> None:
     """§9: over SSE it waits as it is told. Over WebSocket a 429 is fatal to it, and the limit is the key's own."""
