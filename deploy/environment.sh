@@ -4,6 +4,8 @@
 #   find_python                                   prints the interpreter to use, or says why there is none
 #   find_python_version 3.13                      prints an interpreter of exactly that version, or fails silently
 #   prepare_environment DIRECTORY LOCK PYTHON     makes or refreshes DIRECTORY with what LOCK pins, and this project
+#   node_is_usable                                whether there is Node 18 or newer, and npm
+#   prepare_node_clients                          installs the clients of tests/clients/node, as their lock pins them
 #
 # Everything comes from a lock, by hash; the project itself is built with the locked backend and fetches nothing.
 
@@ -85,4 +87,17 @@ quiet_pip() {
     local directory=$1
     shift
     "$directory/bin/python" -m pip install --quiet --quiet --disable-pip-version-check --no-input "$@"
+}
+
+node_is_usable() {
+    command -v npm >/dev/null && node -e 'process.exit(parseInt(process.versions.node) < 18)' >/dev/null 2>&1
+}
+
+# No script of a package runs: what a client needs lies in its package.
+prepare_node_clients() {
+    local clients="$repository/tests/clients/node"
+    if ! cmp -s -- "$clients/package-lock.json" "$clients/node_modules/package-lock.stamp"; then
+        npm ci --prefix "$clients" --ignore-scripts --no-audit --no-fund --loglevel=error &&
+            cp -- "$clients/package-lock.json" "$clients/node_modules/package-lock.stamp"
+    fi
 }

@@ -64,7 +64,7 @@ CATCHES_EVERYTHING = {
 NAMES_THAT_SAY_NOTHING = {"base", "common", "helper", "helpers", "manager", "managers", "misc", "util", "utils"}
 
 TEXTS = ["gateway", "tests", "deploy", "fixtures", ".ci", "pyproject.toml", ".flake8", "README.md", "CHANGELOG.md"]
-TEXT_SUFFIXES = {"", ".cfg", ".conf", ".md", ".py", ".service", ".sh", ".toml"}
+TEXT_SUFFIXES = {"", ".cfg", ".conf", ".md", ".mjs", ".py", ".service", ".sh", ".toml"}
 
 IGNORE = re.compile(
     r"#\s*(?:type:\s*ignore(?:\[[^\]]*\])?|(?:ruff:\s*|flake8:\s*)?noqa(?::[\s,]*(?:[A-Z]+[0-9]+[\s,]*)+)?|pragma:\s*no\s\w+)"
@@ -214,11 +214,12 @@ def test_nothing_is_put_off() -> None:
 
 
 def texts() -> Iterator[Path]:
-    """The files that people write by hand."""
+    """The files that people write by hand, and nothing that npm has put among them."""
     for name in TEXTS:
         path = REPOSITORY / name
         files = [path] if path.is_file() else sorted(path.rglob("*"))
-        yield from (file for file in files if file.is_file() and file.suffix in TEXT_SUFFIXES)
+        own = (file for file in files if "node_modules" not in file.parts)
+        yield from (file for file in own if file.is_file() and file.suffix in TEXT_SUFFIXES)
 
 
 def test_every_ignore_carries_its_reason() -> None:
