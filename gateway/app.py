@@ -118,10 +118,9 @@ class Gateway:
             parts.rules or _rules(config),
             config.server.write_timeout,
         )
-        ways, prices = self.routes.ways_ever, self.routes.prices
         self.homes = KnownHomes(self.origins, self.house, self.routes.ways)
         stores, policy = self.stores, _charge_policy(config)
-        self.background = BackgroundTurns(stores.ledger, stores.records, ways, prices, policy, stores.adopt)
+        self.background = BackgroundTurns(stores.ledger, stores.records, self.routes, policy, stores.adopt)
         self.app = self._app(parts)
 
     def __repr__(self) -> str:

@@ -181,9 +181,18 @@ class Books:
         """B9: whoever looks after background turns knows this one from the moment in which its client may leave it."""
         if not self._is_background:
             return {}
-        opening, route = self._opening, self._routes[-1].name
-        reserved, tokens = opening.reserved_nanodollars, self._input_tokens
-        turn = BackgroundTurn(self.turn_id, opening.account, named, route, reserved, tokens, text_bytes)
+        opening, route = self._opening, self._routes[-1]
+        turn = BackgroundTurn(
+            turn_id=self.turn_id,
+            account=opening.account,
+            response_id=named,
+            route=route.name,
+            reserved_nanodollars=opening.reserved_nanodollars,
+            input_tokens=self._input_tokens,
+            text_bytes=text_bytes,
+            fingerprint=route.fingerprint,
+            price=route.price,
+        )
         return {"keep_background": partial(self._keeping.records.keep_background, turn)}
 
     async def learn(self, steps: Mapping[str, Step]) -> None:

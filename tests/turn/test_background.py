@@ -217,11 +217,12 @@ async def test_a_day_later_the_estimate_is_charged() -> None:
 
 @in_orders(1)
 async def test_a_route_that_is_gone_can_be_asked_nothing_and_has_no_price() -> None:
-    """B9: after a day nothing is charged."""
+    """B9: of a turn that an earlier version kept, without its price; after a day nothing is charged."""
     w = world([BROKEN])
     await begin(w)
     turn, _, _ = w.records.background["req_1"]
-    w.records.background["req_1"] = replace(turn, route="gone"), trio.current_time() - 86_400, 0.0
+    turn = replace(turn, route="gone", fingerprint=None, price=None)
+    w.records.background["req_1"] = turn, trio.current_time() - 86_400, 0.0
     await w.gateway.background.look()
     assert (w.money, [call.method for call in w.calls]) == (["voided unmetered"], ["POST"])
 
@@ -316,7 +317,7 @@ async def test_whoever_looks_keeps_every_lease_from_ending_due_or_not() -> None:
     w = world([BROKEN, RUNS])
     await begin(w)
     adopted: list[str] = []
-    another = BackgroundTurns(w.ledger, w.records, {}, {}, ChargePolicy(), adopted.append)
+    another = BackgroundTurns(w.ledger, w.records, w.gateway.routes, ChargePolicy(), adopted.append)
     await another.keep()
     assert (adopted, len(w.calls)) == (["req_1"], 1)
 
