@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -14,17 +13,14 @@ import trio
 from gateway import limits
 from gateway.core.accounts import SpendLimit
 from gateway.core.background import BackgroundTurn, goes_on
-from gateway.core.eligibility import BACKGROUND, STORED
 from gateway.core.events import Event
 from gateway.core.failures import Refusal
-from gateway.core.messages import AttemptReport, Door, Finish
+from gateway.core.messages import AttemptReport, Finish
 from gateway.core.money import (
     ChargePolicy,
     PartTokens,
     Resolution,
     Result,
-    estimate_input_tokens,
-    reservation_nanodollars,
     resolve,
 )
 from gateway.ports import (
@@ -32,9 +28,7 @@ from gateway.ports import (
     Ledger,
     LedgerUnavailable,
     Meter,
-    Model,
     NoMeter,
-    Order,
     Records,
     Route,
     TurnClosing,
@@ -373,36 +367,3 @@ def _shielded(seconds: float) -> trio.CancelScope:
 
 def _ledger_is_away() -> Refusal:
     return Refusal(AWAY, "no turn can start while the ledger is away")
-
-
-async def open_books(keeping: BookKeeping, order: Order, model: Model, door: Door) -> Books:
-    """Set the money aside and record the turn. Raises Refusal `insufficient_balance` or `ledger_unavailable`."""
-    request = order.request
-    input_tokens = estimate_input_tokens(request.body.contents.measure, keeping.parts)
-    limit = request.max_output_tokens
-    prices = tuple(route.price for route in model.routes)
-    amount = reservation_nanodollars(input_tokens, model.max_output_tokens if limit is None else limit, prices)
-    opening = TurnOpening(
-        turn_id=order.turn_id,
-        account=order.account,
-        model=model.name,
-        door=door,
-        reserved_nanodollars=amount,
-        opened_at=time.time(),
-        client_retry_count=request.client_retry_count,
-        client_address=order.client_address,
-        key=order.key,
-    )
-    is_stored, is_background = (reason in request.stateful_reasons for reason in (STORED, BACKGROUND))
-    books = Books(
-        keeping,
-        opening,
-        input_tokens,
-        order.spend_limits,
-        is_stored=is_stored,
-        is_whole=not request.streams,
-        is_background=is_background,
-        table=model.table,
-    )
-    await books.open()
-    return books
