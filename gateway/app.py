@@ -101,8 +101,8 @@ class Gateway:
         self.sockets = Sockets(config.limits.sockets_max, partial(self.meter.connection_cut, Cut.NO_SOCKET))
         self.memories = Memories(config.limits.remembered_bytes_max, config.limits.all_remembered_bytes_max)
         self.inbound = InboundBytes(max(config.limits.inbound_bytes_max, config.limits.body_bytes_max))
-        self.house = parts.house or StandingHouse(self.workers)
-        self.stores = parts.stores or open_stores(config)
+        self.house = parts.house or StandingHouse(self.workers, parts.wall_clock)
+        self.stores = parts.stores or open_stores(config, self.workers)
         self.origins = Origins(self.stores.records)
         self.routes = Routes(config, parts.transports, parts.over_http, self.workers)
         self.reloading = Reloading(as_read, parts.read or (lambda: as_read), self.swap, self.meter.reloaded)
@@ -121,10 +121,9 @@ class Gateway:
             config.server.write_timeout,
             parts.wall_clock,
         )
-        ways, prices = self.routes.ways_ever, self.routes.prices
         self.homes = KnownHomes(self.origins, self.house, self.routes.ways)
         stores, policy = self.stores, _charge_policy(config)
-        self.background = BackgroundTurns(stores.ledger, stores.records, ways, prices, policy, stores.adopt)
+        self.background = BackgroundTurns(stores.ledger, stores.records, self.routes, policy, stores.adopt)
         self.app = self._app(parts)
 
     def __repr__(self) -> str:

@@ -131,6 +131,9 @@ BACKGROUND_SECONDS_MAX: Final = 86_400.0
 """B9: a day after it began a background turn is charged by its estimate."""
 BACKGROUND_TURNS_MAX: Final = 10_000
 """B9: how many open background turns are looked after at once, the oldest first; reading them takes some 30 ms."""
+WAYS_EVER_MAX: Final = 256
+"""B9: upstreams that a process remembers behind its routes' names, so that turns which began on one that is gone are
+asked after there: more than a day's changes."""
 RECENT_ORIGINS_MAX: Final = 20_000
 """Origins that a process remembers beside the records, for an hour: some 400 bytes each, eight megabytes."""
 TURN_MARKS_MAX: Final = 512

@@ -15,7 +15,7 @@ from typing import Final, Protocol
 import trio
 
 from gateway.core.accounts import SpendLimit
-from gateway.core.background import BackgroundTurn
+from gateway.core.background import BackgroundTurn, Fingerprint
 from gateway.core.continuation import Remembered
 from gateway.core.eligibility import StatePolicy
 from gateway.core.failures import Failure
@@ -168,7 +168,8 @@ class Route:
     """A configured way to run a model. `request_bytes_max` is what its transport carries (C5), None for any size;
     `attempts_max` is how many attempts this process may have on it at once (C6), None for any number; one that is
     draining takes none (C3); `stores_by_default` is what its upstream does with a request that does not say `store`
-    (S1); one that `remembers` has a WebSocket below it, whose upstream knows warm-ups and its latest response (W9)."""
+    (S1); one that `remembers` has a WebSocket below it, whose upstream knows warm-ups and its latest response (W9);
+    `fingerprint` says which upstream it is (B9)."""
 
     name: str
     upstream: Upstream
@@ -180,6 +181,7 @@ class Route:
     is_draining: bool = False
     stores_by_default: bool = True
     remembers: bool = False
+    fingerprint: Fingerprint | None = None
 
     def body(self, request: TurnRequest) -> bytes:
         """H3: what goes up for a request."""

@@ -6,6 +6,7 @@ Config --table--> Route, Route, …      one for each different RouteConfig: mad
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Mapping
 from typing import cast
 
@@ -15,8 +16,8 @@ import trio
 
 from gateway import limits
 from gateway.config import Config, ModelConfig, RouteConfig
+from gateway.core.background import BackgroundTurn
 from gateway.core.messages import AttemptStarted
-from gateway.core.money import Price
 from gateway.ports import Model, Route
 from gateway.turn.homes import Way
 from gateway.turn.tables import Table, Tables
@@ -62,9 +63,8 @@ class Routes:
         self.models: Mapping[str, ModelConfig] = config.models
         self.ways: dict[str, Way] = {}
         """How by-id calls reach the current routes (H2)."""
-        self.ways_ever: dict[str, Way] = {}
-        self.prices: dict[str, Price] = {}
-        """Of those that are gone, too: a background turn outlives the table that it began on (B9)."""
+        self._ways_ever: OrderedDict[tuple[str, str], Way] = OrderedDict()
+        """By name and place, of those that are gone, too: a background turn outlives the table it began on (B9)."""
         self._tell(config)
 
     def __repr__(self) -> str:
@@ -103,9 +103,18 @@ class Routes:
         for name, route in config.routes.items():
             served = tuple(model.name for model in config.models.values() if name in model.routes)
             by_id = self._over_http_adapters[route]
-            self.ways[name] = Way(by_id, _terms(route), route.upstream_model, served)
-            self.ways_ever[name] = self.ways[name]
-            self.prices[name] = route.price
+            fingerprint = route.fingerprint
+            way = Way(by_id, _terms(route), fingerprint, route.price, route.upstream_model, served)
+            self.ways[name] = self._ways_ever[name, fingerprint.place] = way
+            self._ways_ever.move_to_end((name, fingerprint.place))
+        while len(self._ways_ever) > max(limits.WAYS_EVER_MAX, len(self.ways)):
+            self._ways_ever.popitem(last=False)
+
+    def way_back(self, turn: BackgroundTurn) -> Way | None:
+        """B9 (homes.WaysBack)."""
+        if turn.fingerprint is None:
+            return self.ways.get(turn.route)
+        return self._ways_ever.get((turn.route, turn.fingerprint.place))
 
     def drain(self) -> None:
         """T7: nothing is kept for turns that will not come."""
@@ -203,6 +212,7 @@ def _route(config: RouteConfig, adapter: Adapter, workers: int) -> Route:
         is_draining=config.is_draining,
         stores_by_default=config.stores_by_default,
         remembers=config.transport == "websocket",
+        fingerprint=config.fingerprint,
     )
 
 

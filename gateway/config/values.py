@@ -13,6 +13,7 @@ from typing import Any, Final, Literal
 from gateway import limits
 from gateway.config.files import Stamp
 from gateway.config.tables import Estimate, LedgerTable, Limits, Server
+from gateway.core.background import Fingerprint
 from gateway.core.failures import RETRYABLE_CODES
 from gateway.core.keys import Key
 from gateway.core.money import Price
@@ -62,6 +63,19 @@ class RouteConfig:
     credential_header: str = "authorization"
     credential_form: Literal["bearer", "plain"] = "bearer"
     stores_by_default: bool = True
+
+    @property
+    def fingerprint(self) -> Fingerprint:
+        """Which upstream it is (B9): kept with a turn, so that the name may come to stand for another."""
+        account = sorted(header for header in self.headers if header[0] in ACCOUNT_HEADERS)
+        place = hashlib.sha256(json.dumps([self.base_url, account]).encode())
+        shown = [self.credential, self.credential_header, self.credential_form, sorted(self.headers)]
+        access = hashlib.sha256(json.dumps(shown).encode())
+        return Fingerprint(place.hexdigest(), access.digest()[:SECRET_DIGEST_BYTES].hex())
+
+
+ACCOUNT_HEADERS: Final = frozenset({"openai-organization", "openai-project"})
+"""Headers that choose among the accounts behind one base URL."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from typing import Final
 
 from gateway.core.events import UNENDED, JsonObject, response_id
 from gateway.core.messages import Finish
-from gateway.core.money import Ended, EndedBy, read_usage
+from gateway.core.money import Ended, EndedBy, Price, read_usage
 
 ENDINGS: Final[Mapping[str, EndedBy]] = {
     "completed": EndedBy.TERMINAL,
@@ -23,9 +23,20 @@ FAILED_TYPE: Final = "response.failed"
 
 
 @dataclass(frozen=True, slots=True)
+class Fingerprint:
+    """Which upstream stands behind a route's name: `place` tells hosts and accounts apart, and nobody else is asked
+    about a response. `access` tells keys and headers apart: keys are rotated, so who has another one may be asked, but
+    knows nothing by not knowing the response, for the key may be another account's. Both are digests."""
+
+    place: str
+    access: str
+
+
+@dataclass(frozen=True, slots=True)
 class BackgroundTurn:
-    """A turn whose response goes on: what its end is charged by. `age_seconds` and `is_due`, for a poll, are as of
-    when it was looked up."""
+    """A turn whose response goes on: who has it, and what its end is charged by, as they were when it began (C2). Of
+    turns that an earlier version kept `fingerprint` and `price` are None. `age_seconds` and `is_due`, for a poll, are
+    as of when it was looked up."""
 
     turn_id: str
     account: str
@@ -34,6 +45,8 @@ class BackgroundTurn:
     reserved_nanodollars: int
     input_tokens: int
     text_bytes: int = 0
+    fingerprint: Fingerprint | None = None
+    price: Price | None = None
     age_seconds: float = 0.0
     is_due: bool = False
 
@@ -64,6 +77,11 @@ def end_seen(response: JsonObject, text_bytes: int) -> Ended | None:
 def end_unseen(turn: BackgroundTurn) -> Ended:
     """The end of a turn of which nothing will be known any more: the estimate (B9)."""
     return Ended(EndedBy.UPSTREAM_OR_CLIENT, True, None, failed=False, delivered_text_bytes=turn.text_bytes)
+
+
+def would_know(fingerprint: Fingerprint, turn: BackgroundTurn) -> bool:
+    """Whether a response that this upstream does not know is no more."""
+    return turn.fingerprint is None or turn.fingerprint == fingerprint
 
 
 def names(response: JsonObject, turn: BackgroundTurn) -> bool:

@@ -30,6 +30,7 @@ from typing import Any, Final
 
 from gateway.core.attempt import Attempt, End, end_of
 from gateway.core.delivery import Delivery
+from gateway.core.eligibility import BACKGROUND
 from gateway.core.events import Event, EventClass
 from gateway.core.failures import Failure, FailureKind
 from gateway.core.hold import Hold
@@ -93,7 +94,7 @@ class Turn:
         self._due = self._house_due
         self._hold = Hold(rules.hold_seconds, rules.hold_bytes_max, rules.hold_events_max)
         self._aside = Hold(math.inf, rules.hold_bytes_max, rules.hold_events_max)
-        self._delivery = Delivery(door, is_whole=rules.is_whole)
+        self._delivery = Delivery(door, is_whole=rules.is_whole, outlives_stream=BACKGROUND in stateful_reasons)
         self._commands: list[Command] = []
         self._end: End | None = None
 
@@ -262,7 +263,7 @@ class Turn:
         if self.phase is Phase.GRACE:
             self._judge_told(at)
         elif self.phase is Phase.RUNNING and self._attempt is not None:
-            self._attempt.result_was_observed |= ended.result_was_begun
+            self._attempt.read_end(ended)
             self._fail(ended.failure, at)
 
     def _fail(self, failure: Failure, at: float) -> None:

@@ -9,25 +9,31 @@ from typing import Any, Final, TypeVar
 import trio
 
 from gateway import limits
-from gateway.core.background import BackgroundTurn
+from gateway.core.background import BackgroundTurn, Fingerprint
 from gateway.core.messages import AttemptReport
+from gateway.core.money import Price
 from gateway.ports import AttemptClosing, LedgerUnavailable, Origin, TurnClosing, TurnOpening
 from gateway.store.database import Row, Session, StoreAway
 from gateway.store.records import BACKGROUND, MARK, ORIGIN, RecordWrite, origin_key
 from gateway.store.store import Store
 
 DAY_SECONDS: Final = 86_400
-ORIGIN_LOOKS_SECONDS: Final = (0.05, 0.2)
-"""O1: the pauses before a response is looked for once more. Its id is learned beside the client's bytes: a client that
-goes on at once may be served by another process before the write has ended."""
+LOOKS_AGAIN_SECONDS: Final = (0.05, 0.2)
+"""O1, O3: the pauses before what a request goes on from is looked for once more. It is learned beside the client's
+bytes: a client that goes on at once may be served by another process before the write has ended. Where there is no
+other, what is not there will not come."""
+
+TURN_COLUMNS: Final = 7
+"""Of a background turn's row: what is the turn's own; the four of its price follow."""
 
 T = TypeVar("T")
 
 
 class DurableRecords:
-    """Turns, attempts and origins in a database."""
+    """Turns, attempts and origins in a database, which other processes write to if it `is_shared`."""
 
-    def __init__(self, store: Store, origin_days: int) -> None:
+    def __init__(self, store: Store, origin_days: int, *, is_shared: bool = True) -> None:
+        self._looks_again = LOOKS_AGAIN_SECONDS if is_shared else ()
         self._store = store
         self._origin_seconds = origin_days * DAY_SECONDS
 
@@ -64,12 +70,7 @@ class DurableRecords:
             rows = session.fetch(ORIGIN, asked)
             return Origin(account, response_id, *rows[0]) if rows else None
 
-        for pause in ORIGIN_LOOKS_SECONDS:
-            found = await self._read(look_up)
-            if found is not None:
-                return found
-            await trio.sleep(pause)  # another process may be about to write what its client knows already
-        return await self._read(look_up)
+        return await self._look_for(look_up)
 
     async def learn_marks(self, account: str, route: str, marks: Sequence[str]) -> None:
         """Where what has these marks was made (ports.Records). The last is durable when all are: they are written in
@@ -90,23 +91,22 @@ class DurableRecords:
             found = zip(marks, session.fetch_each(MARK, asked), strict=True)
             return {mark: rows[0][0] for mark, rows in found if rows}
 
+        return await (self._look_for(look_up) if marks else self._read(look_up))
+
+    async def _look_for(self, look_up: Callable[[Session], T]) -> T:
+        """What is found, at the latest look: another process may be about to write what its client knows already."""
+        for pause in self._looks_again:
+            found = await self._read(look_up)
+            if found:
+                return found
+            await trio.sleep(pause)
         return await self._read(look_up)
 
     # --- background (B9) ----------------------------------------------------------------------------------------
 
     async def keep_background(self, turn: BackgroundTurn) -> None:
         """It is to be looked after (ports.Records)."""
-        row = {
-            "turn_id": turn.turn_id,
-            "account": turn.account,
-            "response_id": turn.response_id,
-            "route": turn.route,
-            "reserved_nanodollars": turn.reserved_nanodollars,
-            "input_tokens": turn.input_tokens,
-            "text_bytes": turn.text_bytes,
-            "pause_seconds": limits.BACKGROUND_POLL_SECONDS,
-        }
-        await self._store.writer.insist(RecordWrite("keep_background", row))
+        await self._store.writer.insist(RecordWrite("keep_background_turn", _background_row(turn)))
 
     async def background_turns(self) -> Sequence[BackgroundTurn]:
         """Those that are not closed (ports.Records)."""
@@ -195,7 +195,33 @@ def _closing_row(closing: TurnClosing) -> Mapping[str, Any]:
     }
 
 
+def _background_row(turn: BackgroundTurn) -> Mapping[str, Any]:
+    fingerprint, price = turn.fingerprint, turn.price
+    return {
+        "turn_id": turn.turn_id,
+        "account": turn.account,
+        "response_id": turn.response_id,
+        "route": turn.route,
+        "reserved_nanodollars": turn.reserved_nanodollars,
+        "input_tokens": turn.input_tokens,
+        "text_bytes": turn.text_bytes,
+        "upstream_place": None if fingerprint is None else fingerprint.place,
+        "upstream_access": None if fingerprint is None else fingerprint.access,
+        "input_price": None if price is None else price.input,
+        "cached_input_price": None if price is None else price.cached_input,
+        "output_price": None if price is None else price.output,
+        "reasoning_price": None if price is None else price.reasoning,
+        "pause_seconds": limits.BACKGROUND_POLL_SECONDS,
+    }
+
+
 def _background(row: Row, now: float) -> BackgroundTurn:
-    *kept, began_at, due_at = row
-    turn = BackgroundTurn(*kept)
-    return replace(turn, age_seconds=now - began_at, is_due=now >= due_at)
+    *kept, place, access, began_at, due_at = row
+    price = kept[TURN_COLUMNS:]
+    return replace(
+        BackgroundTurn(*kept[:TURN_COLUMNS]),
+        fingerprint=None if place is None else Fingerprint(place, access),
+        price=None if None in price else Price(*price),
+        age_seconds=now - began_at,
+        is_due=now >= due_at,
+    )

@@ -75,17 +75,25 @@ STATEMENTS: Final[dict[str, str]] = {
     "learn_mark": """
         insert into origin_mark (account, mark, route, learned_at)
         values (:account, :mark, :route, :now) on conflict (account, mark) do nothing""",
+    "keep_background_turn": """
+        insert into background (turn_id, account, response_id, route, reserved_nanodollars, input_tokens, text_bytes,
+                                input_price, cached_input_price, output_price, reasoning_price,
+                                upstream_place, upstream_access, began_at, due_at)
+        values (:turn_id, :account, :response_id, :route, :reserved_nanodollars, :input_tokens, :text_bytes,
+                :input_price, :cached_input_price, :output_price, :reasoning_price,
+                :upstream_place, :upstream_access, :now, :now + :pause_seconds)
+        on conflict (turn_id) do update set text_bytes = excluded.text_bytes""",
+    "postpone_background": "update background set due_at = :now + :pause_seconds where turn_id = :turn_id",
+    # as earlier versions of the schema had them: a spool that was left behind may hold them
+    "learn_origin": """
+        insert into origin (account, response_id, route, learned_at)
+        values (:account, :response_id, :route, :now) on conflict (account, response_id) do nothing""",
     "keep_background": """
         insert into background (turn_id, account, response_id, route, reserved_nanodollars, input_tokens, text_bytes,
                                 began_at, due_at)
         values (:turn_id, :account, :response_id, :route, :reserved_nanodollars, :input_tokens, :text_bytes,
                 :now, :now + :pause_seconds)
         on conflict (turn_id) do update set text_bytes = excluded.text_bytes""",
-    "postpone_background": "update background set due_at = :now + :pause_seconds where turn_id = :turn_id",
-    # as schema 0001 had it: a spool that was left behind may hold it
-    "learn_origin": """
-        insert into origin (account, response_id, route, learned_at)
-        values (:account, :response_id, :route, :now) on conflict (account, response_id) do nothing""",
 }
 
 ORIGIN: Final = """
@@ -95,6 +103,8 @@ MARK: Final = "select route from origin_mark where account = :account and mark =
 BACKGROUND: Final = """
 select background.turn_id, background.account, background.response_id, background.route,
     background.reserved_nanodollars, background.input_tokens, background.text_bytes,
+    background.input_price, background.cached_input_price, background.output_price, background.reasoning_price,
+    background.upstream_place, background.upstream_access,
     background.began_at, background.due_at
 from turn cross join background
 where turn.outcome is null and background.turn_id = turn.turn_id order by background.began_at limit :limit

@@ -4,11 +4,14 @@ every pass    their leases are kept from ending (B7); those that nobody has aske
 a by-id call  its answer is looked at, too
 seen ended    the money is settled by the usage, and the turn closed; whoever sees it first, for both are idempotent
 never seen    24 h after it began, or once its upstream knows it no more, by the estimate
+
+A turn is asked after at the upstream that it began on, and charged by the price that it began with, whatever its route
+is by now (C2). Where that upstream cannot be reached any more, nobody else is asked: the turn ends after its 24 h.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 from urllib.parse import quote
 
@@ -16,18 +19,22 @@ import structlog
 import trio
 
 from gateway import limits
-from gateway.core.background import BackgroundTurn, end_seen, end_unseen, names
+from gateway.core.background import BackgroundTurn, Fingerprint, end_seen, end_unseen, names, would_know
 from gateway.core.events import JsonObject, parse_object
 from gateway.core.failures import Failure, UpstreamAnswer
-from gateway.core.money import ChargePolicy, Ended, Flag, Price, Resolution, resolve
+from gateway.core.money import ChargePolicy, Ended, Flag, Resolution, Result, resolve
 from gateway.ports import Ledger, LedgerUnavailable, Records, TurnClosing, UpstreamCall
-from gateway.turn.homes import Way
+from gateway.turn.homes import Way, WaysBack
 
 logger = structlog.get_logger("gateway.turn")
 
 GONE_STATUSES: Final = frozenset({404, 410})
 ABANDONED: Final = "abandoned"
 """The outcome of a background turn whose end nobody saw."""
+SETTLED_BEFORE: Final = frozenset({Result.ALREADY_SETTLED, Result.ALREADY_VOIDED, Result.ALREADY_EXPIRED})
+"""A ledger's answers to whoever comes second."""
+Answered = UpstreamAnswer | Failure | None
+"""None if no answer came, or there was nobody to ask."""
 
 
 class BackgroundTurns:
@@ -37,21 +44,20 @@ class BackgroundTurns:
         self,
         ledger: Ledger,
         records: Records,
-        ways: Mapping[str, Way],
-        prices: Mapping[str, Price],
+        ways: WaysBack,
         policy: ChargePolicy,
         adopt: Callable[[str], None],
     ) -> None:
         self._ledger = ledger
         self._records = records
         self._ways = ways
-        self._prices = prices
         self._policy = policy
         self._adopt = adopt
         self._running = trio.CancelScope()
+        self._unreachable: set[str] = set()
 
     def __repr__(self) -> str:
-        return f"<BackgroundTurns on {', '.join(self._ways)}>"
+        return f"<BackgroundTurns by {self._ways!r}>"
 
     async def run(self) -> None:
         """Look after them until `stop`. No poll delays the keeping of leases."""
@@ -70,11 +76,13 @@ class BackgroundTurns:
             self._adopt(turn.turn_id)
 
     async def look(self) -> None:
-        """Poll those that are due: a route's one by one, for all routes at once."""
-        due: dict[str, list[BackgroundTurn]] = {}
-        for turn in await self._open():
+        """Poll those that are due: an upstream's one by one, for all upstreams at once."""
+        due: dict[tuple[str, Fingerprint | None], list[BackgroundTurn]] = {}
+        turns = await self._open()
+        self._unreachable.intersection_update(turn.turn_id for turn in turns)
+        for turn in turns:
             if turn.is_due:
-                due.setdefault(turn.route, []).append(turn)
+                due.setdefault((turn.route, turn.fingerprint), []).append(turn)
         async with trio.open_nursery() as nursery:
             for turns in due.values():
                 nursery.start_soon(self._look_at_all, turns)
@@ -87,37 +95,45 @@ class BackgroundTurns:
             return ()
 
     async def _look_at_all(self, turns: Sequence[BackgroundTurn]) -> None:
-        """Those of one route; if it cannot be heard, the rest of them is left to the next pass."""
+        """Those of one upstream; if it cannot be heard, the rest of them is left to the next pass."""
         for turn in turns:
             if not await self._look_at(turn):
                 return
 
     async def _look_at(self, turn: BackgroundTurn) -> bool:
-        """Whether its route was heard. What goes wrong with one turn keeps no other from its own."""
+        """Whether its upstream was heard. What goes wrong with one turn keeps no other from its own."""
+        way = self._ways.way_back(turn)
         try:
             await self._records.postpone_background(turn.turn_id)
-            answer = await self._poll(turn)
-            seen = self._told(turn, answer)
+            answer = await self._poll(turn, way)
+            seen = self._told(turn, way, answer)
             if seen is not None:
                 await self._settle(turn, *seen)
         except Exception:
             logger.exception("background_not_polled", turn_id=turn.turn_id)
             return True
-        return isinstance(answer, UpstreamAnswer) or (answer is not None and answer.answer is not None)
+        return way is None or isinstance(answer, UpstreamAnswer) or (answer is not None and answer.answer is not None)
 
-    async def _poll(self, turn: BackgroundTurn) -> UpstreamAnswer | Failure | None:
-        """None if no answer came, or there is nobody to ask."""
-        way = self._ways.get(turn.route)
-        if way is not None:
-            call = UpstreamCall(turn.turn_id, b"", method="GET", path=f"/responses/{quote(turn.response_id, safe='')}")
-            with trio.move_on_after(limits.BACKGROUND_ANSWER_SECONDS_MAX):
-                return await way.by_id.fetch(call)
+    def _note_unreachable(self, turn: BackgroundTurn) -> None:
+        """Said once for each turn."""
+        if turn.turn_id not in self._unreachable:
+            self._unreachable.add(turn.turn_id)
+            logger.warning("background_unreachable", turn_id=turn.turn_id, account=turn.account, route=turn.route)
+
+    async def _poll(self, turn: BackgroundTurn, way: Way | None) -> Answered:
+        if way is None:
+            self._note_unreachable(turn)
+            return None
+        call = UpstreamCall(turn.turn_id, b"", method="GET", path=f"/responses/{quote(turn.response_id, safe='')}")
+        with trio.move_on_after(limits.BACKGROUND_ANSWER_SECONDS_MAX):
+            return await way.by_id.fetch(call)
         return None
 
-    def _told(self, turn: BackgroundTurn, answer: UpstreamAnswer | Failure | None) -> tuple[Ended, str] | None:
+    def _told(self, turn: BackgroundTurn, way: Way | None, answer: Answered) -> tuple[Ended, str] | None:
         """How the turn ended, and the outcome's name, if it has."""
         seen = self._read(turn, answer.body) if isinstance(answer, UpstreamAnswer) else None
-        is_gone = isinstance(answer, Failure) and answer.status in GONE_STATUSES
+        is_unknown = isinstance(answer, Failure) and answer.status in GONE_STATUSES
+        is_gone = is_unknown and way is not None and would_know(way.fingerprint, turn)
         is_overdue = turn.age_seconds >= limits.BACKGROUND_SECONDS_MAX
         return seen or ((end_unseen(turn), ABANDONED) if is_gone or is_overdue else None)
 
@@ -151,19 +167,27 @@ class BackgroundTurns:
             response_id=turn.response_id,
         )
         await self._records.close_turn(closing)
+        if result not in SETTLED_BEFORE:
+            self._log(turn, closing, result)
+
+    def _log(self, turn: BackgroundTurn, closing: TurnClosing, result: Result) -> None:
+        """One line for each turn, by whoever settled it."""
         logger.info(
             "background_ended",
             turn_id=turn.turn_id,
             account=turn.account,
-            outcome=outcome,
-            nanodollars=resolution.nanodollars,
-            flags=[flag.value for flag in resolution.flags],
+            outcome=closing.outcome,
+            nanodollars=closing.nanodollars,
+            flags=[flag.value for flag in closing.flags],
             ledger=result.value,
         )
 
     def _resolution(self, turn: BackgroundTurn, ended: Ended) -> Resolution:
-        """B3 by the route's price (M2); a route that is gone has none."""
-        price = self._prices.get(turn.route)
+        """B3 by the price that the turn began with (M2, C2); of one that was kept without, by its route's."""
+        price = turn.price
+        if price is None:
+            way = self._ways.way_back(turn)
+            price = None if way is None else way.price
         if price is None:
             return Resolution(None, (Flag.UNMETERED,))
         return resolve(ended, price, turn.reserved_nanodollars, turn.input_tokens, self._policy)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -14,16 +13,13 @@ import trio
 from gateway import limits
 from gateway.core.accounts import SpendLimit
 from gateway.core.background import BackgroundTurn, goes_on
-from gateway.core.eligibility import BACKGROUND, STORED
 from gateway.core.failures import Refusal
-from gateway.core.messages import AttemptReport, Deliver, Door, Finish
+from gateway.core.messages import AttemptReport, Deliver, Finish
 from gateway.core.money import (
     ChargePolicy,
     PartTokens,
     Resolution,
     Result,
-    estimate_input_tokens,
-    reservation_nanodollars,
     resolve,
 )
 from gateway.ports import (
@@ -31,9 +27,7 @@ from gateway.ports import (
     Ledger,
     LedgerUnavailable,
     Meter,
-    Model,
     NoMeter,
-    Order,
     Records,
     Route,
     TurnClosing,
@@ -183,9 +177,18 @@ class Books:
         """B9: whoever looks after background turns knows this one from the moment in which its client may leave it."""
         if not self._is_background:
             return {}
-        opening, route = self._opening, self._routes[-1].name
-        reserved, tokens = opening.reserved_nanodollars, self._input_tokens
-        turn = BackgroundTurn(self.turn_id, opening.account, named, route, reserved, tokens, text_bytes)
+        opening, route = self._opening, self._routes[-1]
+        turn = BackgroundTurn(
+            turn_id=self.turn_id,
+            account=opening.account,
+            response_id=named,
+            route=route.name,
+            reserved_nanodollars=opening.reserved_nanodollars,
+            input_tokens=self._input_tokens,
+            text_bytes=text_bytes,
+            fingerprint=route.fingerprint,
+            price=route.price,
+        )
         return {"keep_background": partial(self._keeping.records.keep_background, turn)}
 
     async def learn(self, steps: Mapping[str, Step]) -> None:
@@ -363,37 +366,3 @@ def _logged(route: Route, report: AttemptReport) -> dict[str, str | None]:
 
 def _shielded(seconds: float) -> trio.CancelScope:
     return trio.CancelScope(shield=True, deadline=trio.current_time() + seconds)
-
-
-async def open_books(keeping: BookKeeping, order: Order, model: Model, door: Door) -> Books:
-    """Set the money aside and record the turn. Raises Refusal `insufficient_balance` or `ledger_unavailable`."""
-    request = order.request
-    input_tokens = estimate_input_tokens(request.body.contents.measure, keeping.parts)
-    limit = request.max_output_tokens
-    prices = tuple(route.price for route in model.routes)
-    amount = reservation_nanodollars(input_tokens, model.max_output_tokens if limit is None else limit, prices)
-    opening = TurnOpening(
-        turn_id=order.turn_id,
-        account=order.account,
-        model=model.name,
-        door=door,
-        reserved_nanodollars=amount,
-        opened_at=time.time(),
-        client_retry_count=request.client_retry_count,
-        client_address=order.client_address,
-        key=order.key,
-    )
-    is_stored, is_background = (reason in request.stateful_reasons for reason in (STORED, BACKGROUND))
-    books = Books(
-        keeping,
-        opening,
-        input_tokens,
-        order.spend_limits,
-        is_stored=is_stored,
-        is_whole=not request.streams,
-        is_background=is_background,
-        is_warm_up=request.is_warm_up,
-        table=model.table,
-    )
-    await books.open()
-    return books

@@ -18,7 +18,8 @@ from gateway.core.origin import bond_of
 from gateway.core.rules import TurnRules
 from gateway.ports import Downstream, Model, Order
 from gateway.turn.asking import ask
-from gateway.turn.books import BookKeeping, Books, open_books
+from gateway.turn.books import BookKeeping, Books
+from gateway.turn.opening import open_books
 from gateway.turn.running import RunningTurn
 from gateway.turn.selection import Chosen, Selection, narrowed, remembering
 from gateway.turn.warm_up import answer_warm_up, require_rememberable

@@ -8,9 +8,11 @@ from typing import Protocol
 
 import trio
 
+from gateway.core.background import BackgroundTurn, Fingerprint
 from gateway.core.events import ID_CHARACTERS_MAX
 from gateway.core.failures import Failure, Refusal, UpstreamAnswer
 from gateway.core.messages import AttemptStarted
+from gateway.core.money import Price
 from gateway.ports import Stamped, UpstreamCall
 from gateway.turn.origins import Origins
 from gateway.turn.selection import House
@@ -30,12 +32,24 @@ class ByID(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """A route, for by-id calls: under which names clients know the model that it calls by one of its own (M3)."""
+    """A route, for by-id calls: which upstream it is (B9), and under which names clients know the model that it calls
+    by one of its own (M3)."""
 
     by_id: ByID
     terms: AttemptStarted
+    fingerprint: Fingerprint
+    price: Price
     upstream_model: str | None = None
     models: tuple[str, ...] = ()
+
+
+class WaysBack(Protocol):
+    """How the responses of background turns are reached."""
+
+    def way_back(self, turn: BackgroundTurn) -> Way | None:
+        """The way to the upstream that has the turn's response: of the route of its name, if that is the same upstream
+        still, else of one that stood under the name while this process ran (C2); None for nobody that may be asked."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)

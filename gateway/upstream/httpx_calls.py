@@ -27,21 +27,17 @@ class HTTPXCaller:
         self, base_url: str, connect_seconds: float, transport: httpx2.AsyncBaseTransport | None = None
     ) -> None:
         self._base_url = base_url.rstrip("/")
-        self._client = httpx2.AsyncClient(
-            transport=transport,
-            verify=trusted(),
-            cookies=CookieJar(policy=DefaultCookiePolicy(allowed_domains=[])),
-            timeout=httpx2.Timeout(None, connect=connect_seconds),
-            limits=httpx2.Limits(max_connections=None, max_keepalive_connections=None),
-            follow_redirects=False,
-            trust_env=False,
-        )
+        self._connect_seconds = connect_seconds
+        self._transport = transport
+        self._client = self._new_client(keepalive_max=None)
 
     def __repr__(self) -> str:
         return f"<HTTPXCaller {self._base_url}>"
 
     async def call(self, method: str, path: str, headers: WireHeaders, body: bytes) -> HTTPXAnswer:
-        """Send the request (calls.Caller)."""
+        """Send the request (calls.Caller); once closed, over a connection for it alone."""
+        if self._client.is_closed:
+            self._client = self._new_client(keepalive_max=0)
         request = self._client.build_request(method, self._base_url + path, content=body, headers=headers)
         try:
             return HTTPXAnswer(await self._client.send(request, stream=True))
@@ -53,6 +49,17 @@ class HTTPXCaller:
     async def aclose(self) -> None:
         """Close the pooled connections."""
         await self._client.aclose()
+
+    def _new_client(self, *, keepalive_max: int | None) -> httpx2.AsyncClient:
+        return httpx2.AsyncClient(
+            transport=self._transport,
+            verify=trusted(),
+            cookies=CookieJar(policy=DefaultCookiePolicy(allowed_domains=[])),
+            timeout=httpx2.Timeout(None, connect=self._connect_seconds),
+            limits=httpx2.Limits(max_connections=None, max_keepalive_connections=keepalive_max),
+            follow_redirects=False,
+            trust_env=False,
+        )
 
 
 class HTTPXAnswer:

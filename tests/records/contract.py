@@ -15,11 +15,11 @@ from hashlib import sha256
 import pytest
 import trio
 
-from gateway.core.background import BackgroundTurn
+from gateway.core.background import BackgroundTurn, Fingerprint
 from gateway.core.failures import FailureKind, gateway_failure
 from gateway.core.marks import ITEM, SEALED, mark
 from gateway.core.messages import AttemptReport, Door
-from gateway.core.money import Flag, Usage
+from gateway.core.money import Flag, Price, Usage
 from gateway.core.replay import REPLAY
 from gateway.lock.virtual import virtual_run
 from gateway.ports import AttemptClosing, Origin, Records, TurnClosing, TurnOpening
@@ -330,7 +330,9 @@ class RecordsContract(ABC):
 
     async def test_a_background_turn_is_there_until_it_is_closed(self) -> None:
         """B9: with what its end is charged by; kept again, with what was delivered since."""
-        kept = BackgroundTurn("turn", "main", "resp_1", "a", 9_000, 7)
+        kept = BackgroundTurn(
+            "turn", "main", "resp_1", "a", 9_000, 7, fingerprint=Fingerprint("place", "key"), price=Price(4, 3, 2, 1)
+        )
         async with self.opened() as records:
             assert await records.background_turns() == []
             await records.open_turn(opening("turn"))
@@ -344,3 +346,12 @@ class RecordsContract(ABC):
 
             await records.close_turn(turn_closing("turn"))
             assert await records.background_turns() == []
+
+    async def test_a_background_turn_of_an_earlier_version_has_neither_price_nor_upstream(self) -> None:
+        """B9: what was not known is not known afterwards."""
+        kept = BackgroundTurn("turn", "main", "resp_1", "a", 9_000, 7, text_bytes=3)
+        async with self.opened() as records:
+            await records.open_turn(opening("turn"))
+            await records.keep_background(kept)
+            (found,) = await records.background_turns()
+            assert replace(found, age_seconds=0.0) == kept

@@ -6,15 +6,21 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from alembic import command
 from alembic.config import Config
 from alembic.script import ScriptDirectory
 
+from gateway.core.messages import Door
+from gateway.ports import TurnOpening
+from gateway.records.durable import _opening_row
 from gateway.store.database import Session
 from gateway.store.postgres import PostgresDatabase
+from gateway.store.records import BACKGROUND, STATEMENTS
 from gateway.store.schema import VERSION_TABLE, VERSIONS, AnyDatabase, prepare
 from gateway.store.sqlite import SQLiteDatabase
 from gateway.store.store import grant
@@ -142,6 +148,34 @@ def test_a_migration_that_fails_leaves_nothing(empty: AnyDatabase, monkeypatch: 
 
     prepare(empty)
     grant(empty, {"main": 100})
+
+
+def test_background_turns_that_are_open_as_the_schema_changes_stay_so(
+    empty: AnyDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """B9: kept by the version before, whether in its table or in a spool that it left behind."""
+    upgrade = command.upgrade
+    kept = {"account": "main", "response_id": "r", "route": "a", "reserved_nanodollars": 9, "input_tokens": 7}
+    times = {"text_bytes": 3, "pause_seconds": 30.0, "now": 5.0}
+    turn = TurnOpening("", "main", "m", Door.HTTP, 9, 1.0)
+    with monkeypatch.context() as patch:
+        patch.setattr(command, "upgrade", lambda config, _: upgrade(config, "0003"))
+        patch.setattr("gateway.store.schema.VERSIONS", VERSIONS[: VERSIONS.index("0003") + 1])
+        prepare(empty)
+        keep(empty, replace(turn, turn_id="in the table"), {**kept, **times})
+    prepare(empty)
+    keep(empty, replace(turn, turn_id="in a spool"), {**kept, **times, "now": 6.0})
+    with empty.snapshot() as session:
+        rows = session.fetch(BACKGROUND, {"limit": 9})
+    assert [row[0] for row in rows] == ["in the table", "in a spool"]
+    assert [row[1:] for row in rows] == [("main", "r", "a", 9, 7, 3, *[None] * 6, at, at + 30) for at in (5.0, 6.0)]
+
+
+def keep(database: AnyDatabase, turn: TurnOpening, kept: dict[str, Any]) -> None:
+    """An open background turn, as the version before 0004 wrote it."""
+    with database.transaction() as session:
+        session.run_each(STATEMENTS["open_turn"], [{**_opening_row(turn), "now": 1.0}])
+        session.run_each(STATEMENTS["keep_background"], [{**kept, "turn_id": turn.turn_id}])
 
 
 def test_the_steps_are_found_in_a_folder_with_any_name(

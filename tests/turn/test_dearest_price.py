@@ -1,6 +1,7 @@
 """B6, M2: a turn reserves at the dearest price of its routes, and pays that of the one that delivered."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -9,19 +10,20 @@ from gateway.core.money import Price
 from gateway.stores import Stores
 from gateway.upstream.scripted import Break, Reply, ScriptedTransport
 from support.gateways import World, play, world
-from support.virtual import in_every_order
+from support.virtual import in_every_order, in_orders
 from support.voices import A, B
 
 DEAR = Price(input=3_000_000_000, cached_input=3_000_000_000, output=7_000_000_000, reasoning=9_000_000_000)
 RESERVED = 1 * 3000 + 1000 * 9000
 """One token of input, 1,000 of output, all of them perhaps reasoning."""
+CHEAP = 1 * 1000 + 1000 * 2000
 
 
-def two_routes(first: Reply, second: Reply, dear: str) -> World:
+def two_routes(first: Reply, second: Reply, dear: str, **change: Any) -> World:
     """`a` and `b`, one of which has the DEAR price."""
     w = world(first, second)
     config = w.gateway.config
-    routes = {**config.routes, dear: replace(config.routes[dear], price=DEAR)}
+    routes = {**config.routes, dear: replace(config.routes[dear], price=DEAR, **change)}
     parts = Parts(
         transports={name: ScriptedTransport(script) for name, script in w.scripts.items()},
         stores=Stores(w.ledger, w.records),
@@ -38,6 +40,21 @@ async def test_b6_the_dearest_candidate_decides_wherever_it_stands(door: str, de
     w = two_routes(A.answer(), B.answer(), dear)
     await play(w, door)
     assert (w.called, w.reserved) == (["a"], [RESERVED])
+
+
+@pytest.mark.parametrize(
+    ("change", "reserves_dear"),
+    [({}, True), ({"is_draining": True}, False), ({"request_bytes_max": 10}, False)],
+    ids=["serves", "drains", "too small"],
+)
+@in_orders(1)
+async def test_b6_a_route_that_the_turn_cannot_come_to_is_no_candidate(
+    door: str, change: dict[str, Any], reserves_dear: bool
+) -> None:
+    """B6, C3, C5: its price would refuse turns that the balance covers."""
+    w = two_routes(A.reply(Break()), B.answer(), "b", **change)
+    await play(w, door)
+    assert (w.called, w.reserved) == ((["a", "b"], [RESERVED]) if reserves_dear else (["a"], [CHEAP]))
 
 
 @in_every_order

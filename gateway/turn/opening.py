@@ -1,0 +1,52 @@
+"""How a turn's books are opened: what is set aside (B6), and what its record says as it begins (L1)."""
+
+from __future__ import annotations
+
+import time
+
+from gateway.core.eligibility import BACKGROUND, STORED
+from gateway.core.messages import Door
+from gateway.core.money import Price, estimate_input_tokens, reservation_nanodollars
+from gateway.core.request import TurnRequest
+from gateway.ports import Model, Order, TurnOpening
+from gateway.turn.books import BookKeeping, Books
+
+
+async def open_books(keeping: BookKeeping, order: Order, model: Model, door: Door) -> Books:
+    """Set the money aside and record the turn. Raises Refusal `insufficient_balance` or `ledger_unavailable`."""
+    request = order.request
+    input_tokens = estimate_input_tokens(request.body.contents.measure, keeping.parts)
+    limit = request.max_output_tokens
+    output_tokens = model.max_output_tokens if limit is None else limit
+    amount = reservation_nanodollars(input_tokens, output_tokens, _candidate_prices(model, request))
+    opening = TurnOpening(
+        turn_id=order.turn_id,
+        account=order.account,
+        model=model.name,
+        door=door,
+        reserved_nanodollars=amount,
+        opened_at=time.time(),
+        client_retry_count=request.client_retry_count,
+        client_address=order.client_address,
+        key=order.key,
+    )
+    is_stored, is_background = (reason in request.stateful_reasons for reason in (STORED, BACKGROUND))
+    books = Books(
+        keeping,
+        opening,
+        input_tokens,
+        order.spend_limits,
+        is_stored=is_stored,
+        is_whole=not request.streams,
+        is_background=is_background,
+        is_warm_up=request.is_warm_up,
+        table=model.table,
+    )
+    await books.open()
+    return books
+
+
+def _candidate_prices(model: Model, request: TurnRequest) -> tuple[Price, ...]:
+    """B6: of the routes that the turn may come to. One that drains takes no replay either (C3), and one whose transport
+    is too small for the request is no candidate (C5); one that is cooling down may be back for the replay."""
+    return tuple(route.price for route in model.routes if not route.is_draining and route.carries(request))
