@@ -37,9 +37,12 @@ def gateway_problems(
     return [Problem(file, key_path(path), problem, fix) for path, problem, fix in findings]
 
 
-def routes_problems(routes: Table, file: str) -> list[Problem]:
+def routes_problems(routes: Table, surroundings: Surroundings, file: str) -> list[Problem]:
     """Those of the models and their routes."""
-    findings = (*_hidden_credentials(routes), *_wrong_routes(routes))
+    findings = (
+        *_hidden_credentials(routes),
+        *_wrong_routes(routes),
+    )
     return [Problem(file, key_path(path), problem, fix) for path, problem, fix in findings]
 
 
