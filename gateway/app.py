@@ -92,7 +92,7 @@ class Gateway:
         """Raises ConfigError if the environment says nonsense of which worker this is."""
         parts = parts or Parts()
         self.worker = _number(os.environ, WORKER, otherwise=0)
-        self.workers = _number(os.environ, WORKERS, otherwise=1)
+        self.workers = workers_of(os.environ)
         as_read = config
         self.config = config = replace(config, limits=config.limits.shared_by(self.workers))
         self.meter = PrometheusMeter(str(self.worker))
@@ -278,6 +278,11 @@ def _places(config: Config) -> BoundedPlaces:
     )
 
 
+def workers_of(environ: Mapping[str, str]) -> int:
+    """How many workers share what is there at once (C6), this one among them. Raises ConfigError."""
+    return _number(environ, WORKERS, otherwise=1)
+
+
 def _number(environ: Mapping[str, str], name: str, *, otherwise: int) -> int:
     """What the environment says of this worker: a number no less than the one that holds if it says nothing."""
     text = environ.get(name) or str(otherwise)
@@ -288,7 +293,8 @@ def _number(environ: Mapping[str, str], name: str, *, otherwise: int) -> int:
 
 def _configured() -> QuartTrio:
     """The app that the environment's GATEWAY_CONFIG describes, for a Hypercorn that is hardened as it starts it."""
-    read = partial(load, Path(os.environ.get("GATEWAY_CONFIG", "gateway.toml")), os.environ)
+    file = Path(os.environ.get("GATEWAY_CONFIG", "gateway.toml"))
+    read = partial(load, file, os.environ, workers=workers_of(os.environ))
     config = read()
     configure_logs(config.server.log_format, config.server.log_level)
     hardened.install()

@@ -199,7 +199,7 @@ def _route(config: RouteConfig, adapter: Adapter, workers: int) -> Route:
         price=config.price,
         upstream_model=config.upstream_model,
         request_bytes_max=config.request_bytes_max,
-        attempts_max=None if config.attempts_max is None else max(1, config.attempts_max // workers),
+        attempts_max=None if config.attempts_max is None else config.attempts_max // workers,  # C6: read as 1 or more
         is_draining=config.is_draining,
         stores_by_default=config.stores_by_default,
     )

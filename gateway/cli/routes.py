@@ -16,9 +16,11 @@ from typing import Any, Final
 import click
 
 from gateway import limits
+from gateway.app import WORKERS
 from gateway.cli.control import ANSWER_SECONDS_MAX, columns, control_option, table_of_workers, unchecked_answer
 from gateway.cli.serve import DEFAULT_FILE
 from gateway.cli.unusable import Unusable
+from gateway.cli.workers import WORKERS_MAX
 from gateway.config import Candidate, ConfigError, load, load_routes
 from gateway.config.files import read_routes_text
 from gateway.server.routes_desk import UNUSABLE
@@ -74,16 +76,24 @@ def rollback(table: str | None, control: Path | None, as_json: bool) -> None:
     show_envvar=True,
     help="The gateway.toml that FILE is for. By default gateway.toml, if it is there; else FILE is checked alone.",
 )
-def check(file: Path, config_file: Path | None) -> None:
+@click.option(
+    "--workers",
+    type=click.IntRange(1, WORKERS_MAX),
+    envvar=WORKERS,
+    default=1,
+    show_default=True,
+    help="For how many: a route's concurrency is shared by them, and each needs a part of it.",
+)
+def check(file: Path, config_file: Path | None, workers: int) -> None:
     """Say all that is wrong with the routes in FILE, without a gateway. Its secrets must be there, as for one."""
     if config_file is None and DEFAULT_FILE.exists():
         config_file = DEFAULT_FILE
     candidate = Candidate(_text_of(file), str(file))
     try:
         if config_file is None:
-            found = load_routes(candidate, os.environ, file.parent)
+            found = load_routes(candidate, os.environ, file.parent, workers=workers)
         else:
-            found = load(config_file, os.environ, candidate).table_hash
+            found = load(config_file, os.environ, candidate, workers=workers).table_hash
     except ConfigError as error:
         raise Unusable(str(error)) from None
     click.echo(f"{file} can be used: table {found[: limits.TABLE_DIGITS]}")

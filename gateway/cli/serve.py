@@ -20,7 +20,7 @@ import click
 import structlog
 import trio
 
-from gateway.app import Gateway, Parts
+from gateway.app import Gateway, Parts, workers_of
 from gateway.cli.unusable import Unusable
 from gateway.cli.workers import WORKERS_MAX, PlaceType, launcher, supervise
 from gateway.config import Candidate, Config, ConfigError, load
@@ -89,8 +89,9 @@ def serve(
     routes read anew, and so has any change of their file.
     """
     given = {"host": host, "port": port, "log_format": log_format, "tls_certificate": tls_cert, "tls_key": tls_key}
-    config = with_server(read_config(file), **given)
-    read = partial(read_again, file, given)
+    shared_by = workers if workers > 1 else shared_with(os.environ)
+    config = with_server(read_config(file, shared_by), **given)
+    read = partial(read_again, file, given, shared_by)
     tls = tls_of(config)
     if place is None:
         check_metrics_ports(file, config, range(workers))
@@ -119,9 +120,17 @@ def tls_of(config: Config) -> ssl.SSLContext | None:
         raise Unusable(str(error)) from None
 
 
-def read_again(file: Path, given: Mapping[str, object], candidate: Candidate | None = None) -> Config:
+def read_again(file: Path, given: Mapping[str, object], workers: int, candidate: Candidate | None = None) -> Config:
     """The configuration as it is in its files now, with the command line's own settings. Raises ConfigError."""
-    return with_server(load(file, os.environ, candidate), **given)
+    return with_server(load(file, os.environ, candidate, workers=workers), **given)
+
+
+def shared_with(environ: Mapping[str, str]) -> int:
+    """How many workers share what is there at once (C6), as the environment tells a single process."""
+    try:
+        return workers_of(environ)
+    except ConfigError as error:
+        raise Unusable(str(error)) from None
 
 
 def gateway_of(config: Config, read: Callable[[], Config] | None = None) -> Gateway:
@@ -263,10 +272,10 @@ def run_until_stopped(main: Callable[[], Awaitable[bool]], named: str = "") -> N
         raise click.exceptions.Exit(CUT_SHORT)
 
 
-def read_config(file: Path) -> Config:
+def read_config(file: Path, workers: int = 1) -> Config:
     """The configuration in the file; every problem on its own line where there is one."""
     try:
-        return load(file, os.environ)
+        return load(file, os.environ, workers=workers)
     except ConfigError as error:
         is_missing = file == DEFAULT_FILE and not file.exists()
         hint = "\nname one with --config; `gateway demo` needs none" if is_missing else ""

@@ -66,6 +66,15 @@ def test_every_mistake_of_a_file_stands_on_its_line(file: Path) -> None:
     ]
 
 
+def test_a_file_is_checked_for_as_many_workers_as_there_are(file: Path) -> None:
+    """C6."""
+    file.write_text(ROUTE + "concurrency = 2\n" + MODEL)
+    assert asked("check", str(file), "--workers", "2").exit_code == 0
+    refused = asked("check", str(file), "--workers", "3")
+    assert (refused.exit_code, refused.stderr.count("\n")) == (2, 1)
+    assert asked("check", str(file), GATEWAY_WORKERS="3").stderr == refused.stderr
+
+
 def test_a_file_that_is_not_there_is_told(file: Path) -> None:
     refused = asked("check", "none.toml")
     assert (refused.exit_code, refused.stderr.split(";")[0]) == (2, "none.toml: does not exist or is no regular file")
