@@ -102,6 +102,8 @@ class Gateway:
         self.house = parts.house or StandingHouse(self.workers)
         self.stores = parts.stores or open_stores(config)
         self.origins = Origins(self.stores.records)
+        for name, route in config.routes.items():
+            self.house.forget(name, route.account)
         self.routes = Routes(config, parts.transports, parts.over_http, self.workers)
         self.reloading = Reloading(as_read, parts.read or (lambda: as_read), self.swap, self.meter.reloaded)
         self.meter.table_serves(config.table_hash[: limits.TABLE_DIGITS])
@@ -136,7 +138,7 @@ class Gateway:
     def swap(self, config: Config) -> None:
         """Have turns begin on the models and routes of this configuration; those that run go on (C2)."""
         for name in self.routes.changed_by(config):
-            self.house.forget(name)
+            self.house.forget(name, config.routes[name].account)
         self.routes.swap(config)
         self.meter.table_serves(config.table_hash[: limits.TABLE_DIGITS])
 

@@ -63,6 +63,11 @@ class RouteConfig:
     credential_form: Literal["bearer", "plain"] = "bearer"
     stores_by_default: bool = True
 
+    @property
+    def account(self) -> tuple[str, str | None]:
+        """Whose places its attempts take (C6), whatever else is said of it; a secret is part of it."""
+        return self.base_url, self.credential
+
 
 @dataclass(frozen=True, slots=True)
 class ModelConfig:

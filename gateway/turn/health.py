@@ -21,14 +21,26 @@ logger = structlog.get_logger("gateway.turn")
 
 
 @dataclass(slots=True)
+class Room:
+    """The places of a route at one upstream account (C6): they outlive what is known of the route's health."""
+
+    open_attempts: int = 0
+
+
+@dataclass(slots=True)
 class RouteHealth:
     """One route. The counts only grow."""
 
     route: str
+    room: Room = field(default_factory=Room)
     circuit: Circuit = field(default_factory=Circuit)
-    open_attempts: int = 0
     coolings: int = 0
     probes: int = 0
+
+    @property
+    def open_attempts(self) -> int:
+        """C6."""
+        return self.room.open_attempts
 
     @property
     def takes_turns(self) -> bool:
@@ -47,7 +59,7 @@ class RouteHealth:
         if self.circuit is not before:
             self.probes += 1
             logger.info("route_probed", route=self.route)
-        self.open_attempts += 1
+        self.room.open_attempts += 1
         return OpenAttempt(self, self.circuit.generation)
 
     def delivered(self, generation: int) -> None:
@@ -123,5 +135,5 @@ class OpenAttempt:
         if self._is_over:
             return False
         self._is_over = True
-        self._health.open_attempts -= 1
+        self._health.room.open_attempts -= 1
         return True

@@ -6,7 +6,7 @@ be set from outside beside them: an operator's word, or a scenario's.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from itertools import count
 from typing import Any
 
@@ -14,7 +14,7 @@ import trio
 
 from gateway.core.budget import ReplayBudget
 from gateway.core.routing import draw_of
-from gateway.turn.health import OpenAttempt, RouteHealth
+from gateway.turn.health import OpenAttempt, Room, RouteHealth
 
 
 class StandingHouse:
@@ -24,6 +24,8 @@ class StandingHouse:
         self._draining = trio.Event()
         self._budget = ReplayBudget(workers)
         self._routes: dict[str, RouteHealth] = {}
+        self._accounts: dict[str, Hashable] = {}
+        self._rooms: dict[tuple[str, Hashable], Room] = {}
         self._draws = count()
         self.throttled = False
         self.cooling: set[str] = set()
@@ -81,10 +83,13 @@ class StandingHouse:
         """C3, C6: a place on the route."""
         return self._health(route).take()
 
-    def forget(self, route: str) -> None:
-        """The name stands for another route from now on (C2): it begins as sound. Attempts that are still open on the
-        former one end with it."""
+    def forget(self, route: str, account: Hashable = None) -> None:
+        """The name stands for another route from now on (C2), which begins as sound, at that upstream account: attempts
+        that are still open there count on (C6), others of the name's end with the route that they began on."""
         self._routes.pop(route, None)
+        self._accounts[route] = account
+        for key in [key for key, room in self._rooms.items() if key[0] == route and not room.open_attempts]:
+            del self._rooms[key]
 
     def counted(self, of: Callable[[RouteHealth], float]) -> dict[str, float]:
         """A figure of each route, by name."""
@@ -103,7 +108,8 @@ class StandingHouse:
     def _health(self, route: str) -> RouteHealth:
         health = self._routes.get(route)
         if health is None:
-            health = self._routes[route] = RouteHealth(route)
+            room = self._rooms.setdefault((route, self._accounts.get(route)), Room())
+            health = self._routes[route] = RouteHealth(route, room)
         return health
 
 
