@@ -192,6 +192,7 @@ class Gateway:
         watch("inbound_bytes", "Bytes of requests that are held.", lambda: self.inbound.taken)
         watch("waiting_creates", "Creates that wait on a WebSocket.", lambda: websocket.waiting_creates)
         watch("idle_upstream_sockets", "Upstream WebSockets that wait for a turn.", lambda: self.routes.idle_sockets)
+        watch("files_unusable", "1 while the files cannot be used.", lambda: self.reloading.is_refused)
         watch("draining", "1 while the gateway drains.", lambda: self.house.is_draining())
         self.stores.watch(watch, self.meter.watch_total)
         self._watch_routes()

@@ -113,6 +113,6 @@ async def open_process(launch: Launch, place: Place) -> trio.Process:
         launch.command,
         env=launch.environ,
         stdin=subprocess.DEVNULL,
-        pass_fds=(place.line, *place.listeners),
+        pass_fds=place.descriptors,
         process_group=0,  # Ctrl-C is for the supervisor: to a worker it would be a second signal
     )

@@ -64,6 +64,16 @@ async def in_a_thread(read: Read) -> Config:
     return await trio.to_thread.run_sync(read)
 
 
+async def reading(read: Read, run_read: RunRead = in_a_thread) -> Config | ConfigError:
+    """What comes of a reading. A file that brings a bug to light ends nobody who reads it while others are served."""
+    try:
+        return await run_read(read)
+    except ConfigError as error:
+        return error
+    except Exception as error:
+        return _unforeseen(error)
+
+
 def stamps(files: Sequence[Path]) -> Stamps:
     """How the files stand now."""
     return tuple(stamp(path) for path in files)
@@ -121,6 +131,8 @@ class Reloading:
         self._files = started.files
         self._steadiness = Steadiness(started.stamps, 0.0)
         self._told_cold: list[str] = []
+        self.is_refused = False
+        """The files cannot be used as they are: what was read before serves."""
 
     def __repr__(self) -> str:
         return f"<Reloading, {self.table[: limits.TABLE_DIGITS]} serves>"
@@ -159,17 +171,12 @@ class Reloading:
         """Read the files, and have their table serve if it can be used and is another one."""
         async with self._one_at_a_time:
             before = stamps(self._files)
-            found: Config | ConfigError
-            try:
-                found = await self._run_read(self._read)
-            except ConfigError as error:
-                found = error
-            except Exception as error:
-                found = _unforeseen(error)
+            found = await reading(self._read, self._run_read)
             if why == FILE_CHANGED and stamps(self._files) != before:
                 return Outcome(Result.UNCHANGED, self.table)  # it was written to meanwhile: look at it again
             outcome = self._refused(found.problems, why) if isinstance(found, ConfigError) else self._tried(found, why)
             self._watch(found, before)
+            self.is_refused = outcome.result is Result.REFUSED
             self._count(outcome.result.value)
             self._reloaded.set()
             self._reloaded = trio.Event()

@@ -14,6 +14,7 @@ service does not make the first signal two.
 
 from __future__ import annotations
 
+import os
 import signal
 import socket
 from collections.abc import Callable, Sequence
@@ -24,6 +25,7 @@ from typing import Final, Protocol
 import structlog
 import trio
 
+from gateway.config.files import Kept
 from gateway.server.accepting import WayDown
 from gateway.server.lines import LineReader
 
@@ -37,6 +39,8 @@ TURNS_SECONDS: Final = 1.0
 READY: Final = "ready"
 TURNS: Final = "turns"
 TABLE: Final = "table"
+NONE: Final = -1
+"""No descriptor."""
 RETIRE: Final = "retire"
 DRAIN: Final = "drain"
 CUT: Final = "cut"
@@ -44,21 +48,37 @@ CUT: Final = "cut"
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """What a worker is given: its number from 0 on, and inherited descriptors of its line and its listening sockets."""
+    """What a worker is given: its number from 0 on, and inherited descriptors of its line, its listening sockets and,
+    if it may begin with that, of the last good configuration (last_good.py)."""
 
     number: int
     line: int
     listeners: Sequence[int]
+    last_good: int | None = None
 
     def __str__(self) -> str:
         """As a command line carries it."""
-        return ",".join(map(str, (self.number, self.line, *self.listeners)))
+        last_good = NONE if self.last_good is None else self.last_good
+        return ",".join(map(str, (self.number, self.line, last_good, *self.listeners)))
 
     @classmethod
     def read(cls, text: str) -> Place:
         """From a command line. Raises ValueError."""
-        number, line, *listeners = map(int, text.split(","))
-        return cls(number, line, listeners)
+        number, line, last_good, *listeners = map(int, text.split(","))
+        return cls(number, line, listeners, None if last_good == NONE else last_good)
+
+    @property
+    def descriptors(self) -> tuple[int, ...]:
+        """All that a process in this place inherits."""
+        return (self.line, *self.listeners, *(() if self.last_good is None else (self.last_good,)))
+
+    def take_last_good(self) -> Kept | None:
+        """What the last good configuration was read from; once, for the descriptor is closed."""
+        if self.last_good is None:
+            return None
+        os.lseek(self.last_good, 0, os.SEEK_SET)
+        with os.fdopen(self.last_good, "rb") as file:
+            return Kept.from_bytes(file.read())
 
     def open_listeners(self) -> Sequence[trio.SocketListener]:
         """The listening sockets, which listen already."""

@@ -73,7 +73,7 @@ def stage(tmp_path: Path) -> Stage:
     reading = partial(read, tmp_path / "gateway.toml")
     started = reading(None)
     processes = Processes(started.table_hash)
-    return Stage(tmp_path, processes, RoutesDesk(processes, reading, started))
+    return Stage(tmp_path, processes, RoutesDesk(processes, reading, lambda: started))
 
 
 @pytest.fixture(autouse=True)
@@ -160,7 +160,7 @@ async def test_what_is_shown_is_what_serves_also_while_the_file_is_broken(stage:
 async def test_routes_that_stand_in_gateway_toml_are_not_written_by_anybody(stage: Stage) -> None:
     (stage.folder / "gateway.toml").write_text(SMALLEST)
     reading = partial(read, stage.folder / "gateway.toml")
-    desk = RoutesDesk(stage.processes, reading, reading(None))
+    desk = RoutesDesk(stage.processes, reading, partial(reading, None))
 
     answer = await desk.apply({"text": SECOND, "name": "new.toml"})
     assert answer["error"].startswith("new.toml: would take the place of no file; move routes and models from ")

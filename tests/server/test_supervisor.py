@@ -29,7 +29,7 @@ PATIENCE_SECONDS = 60.0
 WORKER = """
 import os, signal, socket, sys, time
 place, mode, notes = sys.argv[1:]
-number, line, *listeners = map(int, place.split(","))
+number, line, last_good, *listeners = map(int, place.split(","))
 mode = open(mode).read()
 
 def note(word):
