@@ -13,7 +13,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import structlog
 import trio
@@ -134,6 +134,10 @@ class Gateway:
         self.house.begin_drain()
         self.routes.drain()
         self.engine.drain(trio.current_time() + self.config.server.drain_timeout)
+
+    def live(self) -> dict[str, Any]:
+        """How its routes stand now, as plain data (`gateway routes show`)."""
+        return self.routes.as_shown(self.house)
 
     def swap(self, config: Config) -> None:
         """Have turns begin on the models and routes of this configuration; those that run go on (C2)."""

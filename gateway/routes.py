@@ -7,7 +7,7 @@ Config --table--> Route, Route, …      one for each different RouteConfig: mad
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import cast
+from typing import Any, cast
 
 import httpx2
 import structlog
@@ -19,6 +19,7 @@ from gateway.core.messages import AttemptStarted
 from gateway.core.money import Price
 from gateway.ports import Model, Route
 from gateway.turn.homes import Way
+from gateway.turn.house import StandingHouse
 from gateway.turn.tables import Table, Tables
 from gateway.upstream.answers import Credential
 from gateway.upstream.calls import Caller
@@ -106,6 +107,19 @@ class Routes:
             self.ways[name] = Way(by_id, _terms(route), route.upstream_model, served)
             self.ways_ever[name] = self.ways[name]
             self.prices[name] = route.price
+
+    def as_shown(self, house: StandingHouse) -> dict[str, Any]:
+        """How the routes of this process stand now, for people and programs: those of the table, and those that only
+        turns on a table before it still use."""
+        table = self.tables.current
+        routes = {route.name: route for route in table.routes}
+        rows = {}
+        for name, health in house.as_shown(routes).items():
+            if name in routes or health["open_attempts"]:
+                route = routes.get(name)
+                places, is_drained = (None, True) if route is None else (route.attempts_max, route.is_draining)
+                rows[name] = {**health, "places": places, "is_drained": is_drained, "is_listed": route is not None}
+        return {"table": table.hash, "routes": rows}
 
     def drain(self) -> None:
         """T7: nothing is kept for turns that will not come."""

@@ -219,7 +219,7 @@ def check_metrics_ports(file: Path, config: Config, workers: range) -> None:
 async def _serve(gateway: Gateway, tls: ssl.SSLContext | None, read: Read) -> bool:
     settings = gateway.config.server
     listeners = await server.listen(settings.host, settings.port)
-    single = SingleProcess(gateway.worker, lambda: gateway.engine.running_turns, gateway.reloading)
+    single = SingleProcess(gateway.worker, lambda: gateway.engine.running_turns, gateway.reloading, gateway.live)
     desk = RoutesDesk(single, read, lambda: gateway.reloading.config)
     ended_by_itself = False
     async with AsyncExitStack() as held:
@@ -255,7 +255,7 @@ async def _open_control(held: AsyncExitStack, named: str | None, port: int) -> t
 
 async def _serve_place(gateway: Gateway, tls: ssl.SSLContext | None, place: Place) -> bool:
     serving = partial(serve_gateway, gateway, tls=tls)
-    return await work(place, serving, lambda: gateway.engine.running_turns, gateway.reloading)
+    return await work(place, serving, lambda: gateway.engine.running_turns, gateway.reloading, gateway.live)
 
 
 async def serve_gateway(

@@ -1,6 +1,6 @@
 """`gateway routes` at the gateway's end of the control socket (C2): what serves, and another table in its place.
 
-    routes_show                     which table serves in which process, and what stands in it
+    routes_show                     which table serves in which process, what stands in it, and how its routes stand
     routes_apply     {text, name}   validate --> replace the routes file --> every process reads it --> each one's table
     routes_rollback  {table?}       the same, with a table that was applied before
 
@@ -22,6 +22,7 @@ from gateway.config import Candidate, Config, ConfigError
 from gateway.server.control import Answer, Command
 from gateway.server.reloading import reading
 from gateway.server.routes_file import RoutesFile
+from gateway.server.routes_shown import Live, summed, table_as_shown
 
 logger = structlog.get_logger("gateway.routes")
 
@@ -38,6 +39,10 @@ class Reloadable(Protocol):
 
     def status(self) -> Sequence[Mapping[str, Any]]:
         """Each process that lives; its `table` is the hash of the one it serves."""
+        ...
+
+    async def live(self) -> Live:
+        """How the routes of each stand now (posts.live_row): also of one that does not say so, and why."""
         ...
 
     async def reload_to(self, table: str) -> None:
@@ -68,20 +73,14 @@ class RoutesDesk:
         problems = str(found).splitlines() if isinstance(found, ConfigError) else []
         config = self._last_good() if isinstance(found, ConfigError) else found
         kept = [] if config.routes_file is None else await _aside(RoutesFile(config.routes_file).kept)
+        live = await self._processes.live()
         return {
             "ok": True,
-            "table": config.table_hash,
-            "file": str(config.routes_file or config.file),
+            **table_as_shown(config),
             "problems": problems,
-            "models": [
-                {"name": name, "routes": list(model.routes), "max_output_tokens": model.max_output_tokens}
-                for name, model in config.models.items()
-            ],
-            "routes": [
-                {"name": name, "transport": route.transport, "base_url": route.base_url, "model": route.upstream_model}
-                for name, route in config.routes.items()
-            ],
             "workers": self._processes.status(),
+            "live": live,
+            "summed": summed(live),
             "kept": [{"table": one.hash, "at": one.at.isoformat(timespec="seconds")} for one in kept],
         }
 

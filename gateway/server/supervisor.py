@@ -97,6 +97,18 @@ class Supervisor:
         """Every worker that lives, also those that drain."""
         return [worker.status() for worker in sorted(self._workers, key=lambda worker: worker.number)]
 
+    async def live(self) -> list[dict[str, Any]]:
+        """How every worker's routes stand now (routes_desk.Reloadable); of one that does not say, why."""
+        rows = [row for post in self._posts for row in post.live()]
+
+        async def ask(worker: Worker) -> None:
+            rows.append(await worker.live())
+
+        async with trio.open_nursery() as nursery:
+            for worker in self._workers:
+                nursery.start_soon(ask, worker)
+        return sorted(rows, key=lambda row: (row["number"], row["pid"] or 0))
+
     def open(self) -> None:
         """Listen, for workers to come. Raises CannotListen."""
         for post in self._posts:
@@ -152,16 +164,14 @@ class Supervisor:
             nursery.cancel_scope.cancel()
         worker.line.close()
         self._workers.remove(worker)
-        worker.ended.set()
-        worker.told_table.set()
-        worker.settled.set()
+        worker.note_end()
         self._note_end(post, worker, code)
 
     async def _listen(self, worker: Worker) -> None:
         """Hear what it says, to its end; one that says nonsense is heard no more, and serves all the same."""
         stream = trio.SocketStream(trio.socket.from_stdlib_socket(worker.line))
         try:
-            await self._hear(worker, LineReader(stream, words.WORD_BYTES_MAX))
+            await self._hear(worker, LineReader(stream, words.ANSWER_BYTES_MAX))
         except LineTooLong as error:
             logger.warning("worker_unheard", worker=worker.number, error=str(error))
 
@@ -181,6 +191,8 @@ class Supervisor:
             elif said.startswith(words.TABLE):
                 worker.note_table(said.split()[-1])
                 self._have_files_read()
+            elif said.startswith(words.ROUTES):
+                worker.note_live(said.removeprefix(words.ROUTES))
             elif said.startswith(words.TURNS) and said.split()[-1].isdecimal():
                 worker.turns = int(said.split()[-1])
 

@@ -36,6 +36,10 @@ class RouteHealth:
     circuit: Circuit = field(default_factory=Circuit)
     coolings: int = 0
     probes: int = 0
+    cooled_by: str | None = None
+    """The code of the failure that it was left alone for last."""
+    was_asked: bool = False
+    """That one came with a `retry-after`."""
 
     @property
     def open_attempts(self) -> int:
@@ -78,13 +82,15 @@ class RouteHealth:
         before, self.circuit = self.circuit, circuit
         if circuit.generation != before.generation:
             self.coolings += 1
+            self.cooled_by = None if failure is None else failure.code
+            self.was_asked = wait_asked_seconds(failure) is not None
             logger.warning(
                 "route_cooling",
                 route=self.route,
                 seconds=round(circuit.cools_until - trio.current_time(), 3),
                 faults=circuit.faults,
-                code=None if failure is None else failure.code,
-                was_asked=wait_asked_seconds(failure) is not None,
+                code=self.cooled_by,
+                was_asked=self.was_asked,
             )
         elif before.state is State.PROBING and circuit.state in (State.TRIAL, State.SERVING):
             logger.info("route_back", route=self.route)
@@ -92,9 +98,12 @@ class RouteHealth:
     def as_shown(self) -> dict[str, Any]:
         """For people and programs: plain data."""
         seconds = self.cools_for_seconds
+        is_left_alone = self.circuit.state in (State.COOLING, State.PROBING)
         return {
             "state": self.circuit.state.value,
             "faults": self.circuit.faults,
+            "cooled_by": self.cooled_by if is_left_alone else None,
+            "was_asked": self.was_asked and is_left_alone,
             "cools_for_seconds": None if seconds is None else round(seconds, 3),
             "open_attempts": self.open_attempts,
             "coolings": self.coolings,

@@ -6,7 +6,7 @@ be set from outside beside them: an operator's word, or a scenario's.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from itertools import count
 from typing import Any
 
@@ -90,6 +90,8 @@ class StandingHouse:
         self._accounts[route] = account
         for key in [key for key, room in self._rooms.items() if key[0] == route and not room.open_attempts]:
             del self._rooms[key]
+        if (route, account) in self._rooms:
+            self._health(route)  # whoever looks sees them at once
 
     def counted(self, of: Callable[[RouteHealth], float]) -> dict[str, float]:
         """A figure of each route, by name."""
@@ -100,10 +102,14 @@ class StandingHouse:
         """What is known of the routes that were asked for."""
         return self._routes
 
-    def as_shown(self) -> dict[str, dict[str, Any]]:
-        """The health of each route as plain data, for people and programs; what was set from outside included."""
-        shown = {name: health.as_shown() for name, health in self._routes.items()}
-        return {name: {**row, "is_cooling": self.is_cooling(name)} for name, row in shown.items()}
+    def as_shown(self, routes: Iterable[str] = ()) -> dict[str, dict[str, Any]]:
+        """The health of these routes, and of all that were asked for, as plain data, for people and programs; what was
+        set from outside included."""
+        unasked = {name: RouteHealth(name) for name in routes}
+        return {
+            name: {**health.as_shown(), "is_cooling": name in self.cooling or not health.takes_turns}
+            for name, health in {**unasked, **self._routes}.items()
+        }
 
     def _health(self, route: str) -> RouteHealth:
         health = self._routes.get(route)
