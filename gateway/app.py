@@ -1,12 +1,13 @@
 """Composition root: the only module that names concrete classes. `gateway.app:app` is what hypercorn loads.
 
-hypercorn -k trio -c deploy/hypercorn.toml gateway.app:app        (GATEWAY_CONFIG names the configuration file)
+hypercorn -k trio -c file:deploy/hypercorn.py gateway.app:app     (GATEWAY_CONFIG names the configuration file)
 """
 
 from __future__ import annotations
 
 import os
 import secrets
+import sys
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -38,7 +39,7 @@ from gateway.metrics import PrometheusMeter
 from gateway.routes import Network, OverHTTP, Routes
 from gateway.server import hardened
 from gateway.server.admin import AdminApp, probe_loop, serve_admin, worker_port
-from gateway.server.deferred import DeferredApp
+from gateway.server.deferred import UNUSABLE, DeferredApp
 from gateway.server.hardened.inbound import InboundBytes
 from gateway.server.hardened.settings import Cut
 from gateway.server.logs import configure_logs
@@ -298,15 +299,28 @@ def _number(environ: Mapping[str, str], name: str, *, otherwise: int) -> int:
     return int(text)
 
 
+def _read_configured() -> Config:
+    file = Path(os.environ.get("GATEWAY_CONFIG", "gateway.toml"))
+    return load(file, os.environ, workers=workers_of(os.environ))
+
+
+def check_configured() -> None:
+    """End the process with all that is wrong with the configuration that `app` would serve, if anything is: for a
+    server that loses the codes of its workers (deploy/hypercorn.py)."""
+    try:
+        _read_configured()
+    except ConfigError as error:
+        sys.stderr.write(f"{error}\n")
+        raise SystemExit(UNUSABLE) from None
+
+
 def _configured() -> QuartTrio:
     """The app that the environment's GATEWAY_CONFIG describes, for a Hypercorn that is hardened as it starts it."""
-    file = Path(os.environ.get("GATEWAY_CONFIG", "gateway.toml"))
-    read = partial(load, file, os.environ, workers=workers_of(os.environ))
-    config = read()
+    config = _read_configured()
     configure_logs(config.server.log_format, config.server.log_level)
     hardened.install()
     logger.warning("not_for_production", fix="use `gateway serve`; hypercorn cuts running turns when it is stopped")
-    gateway = Gateway(config, Parts(read=read))
+    gateway = Gateway(config, Parts(read=_read_configured))
     _serve_in_lifespan(gateway)
     return gateway.app
 
