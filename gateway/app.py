@@ -1,19 +1,20 @@
 """Composition root: the only module that names concrete classes. `gateway.app:app` is what hypercorn loads.
 
-hypercorn -k trio -c deploy/hypercorn.toml gateway.app:app        (GATEWAY_CONFIG names the configuration file)
+hypercorn -k trio -c file:deploy/hypercorn.py gateway.app:app     (GATEWAY_CONFIG names the configuration file)
 """
 
 from __future__ import annotations
 
 import os
 import secrets
+import sys
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import structlog
 import trio
@@ -38,7 +39,7 @@ from gateway.metrics import PrometheusMeter
 from gateway.routes import Network, OverHTTP, Routes
 from gateway.server import hardened
 from gateway.server.admin import AdminApp, probe_loop, serve_admin, worker_port
-from gateway.server.deferred import DeferredApp
+from gateway.server.deferred import UNUSABLE, DeferredApp
 from gateway.server.hardened.inbound import InboundBytes
 from gateway.server.hardened.settings import Cut
 from gateway.server.logs import configure_logs
@@ -93,7 +94,7 @@ class Gateway:
         """Raises ConfigError if the environment says nonsense of which worker this is."""
         parts = parts or Parts()
         self.worker = _number(os.environ, WORKER, otherwise=0)
-        self.workers = _number(os.environ, WORKERS, otherwise=1)
+        self.workers = workers_of(os.environ)
         as_read = config
         self.config = config = replace(config, limits=config.limits.shared_by(self.workers))
         self.meter = PrometheusMeter(str(self.worker))
@@ -104,6 +105,8 @@ class Gateway:
         self.house = parts.house or StandingHouse(self.workers, parts.wall_clock)
         self.stores = parts.stores or open_stores(config, self.workers)
         self.origins = Origins(self.stores.records)
+        for name, route in config.routes.items():
+            self.house.forget(name, route.account)
         self.routes = Routes(config, parts.transports, parts.over_http, self.workers)
         self.reloading = Reloading(as_read, parts.read or (lambda: as_read), self.swap, self.meter.reloaded)
         self.meter.table_serves(config.table_hash[: limits.TABLE_DIGITS])
@@ -135,10 +138,14 @@ class Gateway:
         self.routes.drain()
         self.engine.drain(trio.current_time() + self.config.server.drain_timeout)
 
+    def live(self) -> dict[str, Any]:
+        """How its routes stand now, as plain data (`gateway routes show`)."""
+        return self.routes.as_shown(self.house)
+
     def swap(self, config: Config) -> None:
         """Have turns begin on the models and routes of this configuration; those that run go on (C2)."""
         for name in self.routes.changed_by(config):
-            self.house.forget(name)
+            self.house.forget(name, config.routes[name].account)
         self.routes.swap(config)
         self.meter.table_serves(config.table_hash[: limits.TABLE_DIGITS])
 
@@ -193,6 +200,7 @@ class Gateway:
         watch("remembered_bytes", "Bytes of responses that can be gone on from.", lambda: self.memories.size_bytes)
         watch("waiting_creates", "Creates that wait on a WebSocket.", lambda: websocket.waiting_creates)
         watch("idle_upstream_sockets", "Upstream WebSockets that wait for a turn.", lambda: self.routes.idle_sockets)
+        watch("files_unusable", "1 while the files cannot be used.", lambda: self.reloading.is_refused)
         watch("draining", "1 while the gateway drains.", lambda: self.house.is_draining())
         self.stores.watch(watch, self.meter.watch_total)
         self._watch_routes()
@@ -282,6 +290,11 @@ def _places(config: Config) -> BoundedPlaces:
     )
 
 
+def workers_of(environ: Mapping[str, str]) -> int:
+    """How many workers share what is there at once (C6), this one among them. Raises ConfigError."""
+    return _number(environ, WORKERS, otherwise=1)
+
+
 def _number(environ: Mapping[str, str], name: str, *, otherwise: int) -> int:
     """What the environment says of this worker: a number no less than the one that holds if it says nothing."""
     text = environ.get(name) or str(otherwise)
@@ -290,14 +303,28 @@ def _number(environ: Mapping[str, str], name: str, *, otherwise: int) -> int:
     return int(text)
 
 
+def _read_configured() -> Config:
+    file = Path(os.environ.get("GATEWAY_CONFIG", "gateway.toml"))
+    return load(file, os.environ, workers=workers_of(os.environ))
+
+
+def check_configured() -> None:
+    """End the process with all that is wrong with the configuration that `app` would serve, if anything is: for a
+    server that loses the codes of its workers (deploy/hypercorn.py)."""
+    try:
+        _read_configured()
+    except ConfigError as error:
+        sys.stderr.write(f"{error}\n")
+        raise SystemExit(UNUSABLE) from None
+
+
 def _configured() -> QuartTrio:
     """The app that the environment's GATEWAY_CONFIG describes, for a Hypercorn that is hardened as it starts it."""
-    read = partial(load, Path(os.environ.get("GATEWAY_CONFIG", "gateway.toml")), os.environ)
-    config = read()
+    config = _read_configured()
     configure_logs(config.server.log_format, config.server.log_level)
     hardened.install()
     logger.warning("not_for_production", fix="use `gateway serve`; hypercorn cuts running turns when it is stopped")
-    gateway = Gateway(config, Parts(read=read))
+    gateway = Gateway(config, Parts(read=_read_configured))
     _serve_in_lifespan(gateway)
     return gateway.app
 

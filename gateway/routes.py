@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Mapping
-from typing import cast
+from typing import Any, cast
 
 import httpx2
 import structlog
@@ -20,6 +20,7 @@ from gateway.core.background import BackgroundTurn
 from gateway.core.messages import AttemptStarted
 from gateway.ports import Model, Route
 from gateway.turn.homes import Way
+from gateway.turn.house import StandingHouse
 from gateway.turn.tables import Table, Tables
 from gateway.upstream.answers import Credential
 from gateway.upstream.calls import Caller
@@ -116,6 +117,19 @@ class Routes:
             return self.ways.get(turn.route)
         return self._ways_ever.get((turn.route, turn.fingerprint.place))
 
+    def as_shown(self, house: StandingHouse) -> dict[str, Any]:
+        """How the routes of this process stand now, for people and programs: those of the table, and those that only
+        turns on a table before it still use."""
+        table = self.tables.current
+        routes = {route.name: route for route in table.routes}
+        rows = {}
+        for name, health in house.as_shown(routes).items():
+            if name in routes or health["open_attempts"]:
+                route = routes.get(name)
+                places, is_drained = (None, True) if route is None else (route.attempts_max, route.is_draining)
+                rows[name] = {**health, "places": places, "is_drained": is_drained, "is_listed": route is not None}
+        return {"table": table.hash, "routes": rows}
+
     def drain(self) -> None:
         """T7: nothing is kept for turns that will not come."""
         self._is_draining = True
@@ -208,7 +222,7 @@ def _route(config: RouteConfig, adapter: Adapter, workers: int) -> Route:
         price=config.price,
         upstream_model=config.upstream_model,
         request_bytes_max=config.request_bytes_max,
-        attempts_max=None if config.attempts_max is None else max(1, config.attempts_max // workers),
+        attempts_max=None if config.attempts_max is None else config.attempts_max // workers,  # C6: read as 1 or more
         is_draining=config.is_draining,
         stores_by_default=config.stores_by_default,
         remembers=config.transport == "websocket",

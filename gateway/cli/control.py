@@ -67,7 +67,11 @@ def unchecked_answer(control: Path | None, request: Mapping[str, str], seconds_m
     try:
         return trio.run(partial(ask, control or the_only_socket(os.environ), request, seconds_max))
     except CannotControl as error:
-        raise Unusable(str(error)) from None
+        raise NoGateway(str(error)) from None
+
+
+class NoGateway(Unusable):
+    """Nobody answers."""
 
 
 def the_only_socket(environ: Mapping[str, str]) -> Path:
@@ -75,7 +79,7 @@ def the_only_socket(environ: Mapping[str, str]) -> Path:
     folder = control_folder(environ)
     found = [path for path in sorted(folder.glob("gateway-*.sock")) if _is_alive(path)]
     if not found:
-        raise Unusable(f"no gateway runs here: {folder} has no control socket; start one, or name its with --control")
+        raise NoGateway(f"no gateway runs here: {folder} has no control socket; start one, or name its with --control")
     if len(found) > 1:
         listed = "".join(f"\n  --control {path}" for path in found)
         raise Unusable(f"several gateways run here; name one{listed}")

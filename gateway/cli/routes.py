@@ -2,31 +2,45 @@
 
 show, apply and rollback ask the gateway over its control socket; `check` needs none. Exit code 2: the file cannot be
 used, nothing was changed, and every mistake stands on its line. 1: it is in its place, and some process does not serve
-it.
+it; or no gateway answers, and `show` shows what the file says.
 """
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import click
 
 from gateway import limits
-from gateway.cli.control import ANSWER_SECONDS_MAX, columns, control_option, table_of_workers, unchecked_answer
+from gateway.app import WORKERS
+from gateway.cli.control import ANSWER_SECONDS_MAX, NoGateway, control_option, table_of_workers, unchecked_answer
+from gateway.cli.routes_shown import shown, shown_offline
 from gateway.cli.serve import DEFAULT_FILE
 from gateway.cli.unusable import Unusable
+from gateway.cli.workers import WORKERS_MAX
 from gateway.config import Candidate, ConfigError, load, load_routes
 from gateway.config.files import read_routes_text
 from gateway.server.routes_desk import UNUSABLE
+from gateway.server.routes_shown import table_as_shown
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 APPLY_SECONDS_MAX: Final = 30.0
 """The files are read, written and read again by each process."""
 
 json_option = click.option("--json", "as_json", is_flag=True, help="For programs: the answer as it came.")
+
+
+def config_option(text: str) -> Callable[[F], F]:
+    """Names a gateway.toml; `text` says what for."""
+    path = click.Path(path_type=Path)
+    return click.option("--config", "config_file", type=path, envvar="GATEWAY_CONFIG", show_envvar=True, help=text)
+
+
 file_argument = click.argument("file", type=click.Path(path_type=Path))
 
 
@@ -37,11 +51,32 @@ def routes() -> None:
 
 @routes.command()
 @control_option
+@config_option("Whose routes are shown where no gateway answers.")
 @json_option
-def show(control: Path | None, as_json: bool) -> None:
-    """Show which table serves in which process, its models and routes, and the tables that can be gone back to."""
-    answer = _asked(control, {"command": "routes_show"}, ANSWER_SECONDS_MAX)
-    click.echo(json.dumps(answer) if as_json else "\n".join(_shown(answer)))
+def show(control: Path | None, config_file: Path | None, as_json: bool) -> None:
+    """Show the table, how its routes stand in each process (attempts, circuits, what is left alone for how long and
+    why), which process serves which table, and the tables that can be gone back to."""
+    try:
+        answer = _asked(control, {"command": "routes_show"}, ANSWER_SECONDS_MAX)
+    except NoGateway as nobody:
+        _show_file(nobody, config_file, as_json=as_json)
+        raise click.exceptions.Exit(1) from None
+    click.echo(json.dumps(answer) if as_json else "\n".join(shown(answer)))
+
+
+def _show_file(nobody: NoGateway, config_file: Path | None, *, as_json: bool) -> None:
+    """What would serve, if it can be used; without a file there is nothing to say but that nobody answers."""
+    file = config_file or DEFAULT_FILE
+    if config_file is None and not file.exists():
+        raise nobody
+    nobody.show()
+    try:
+        config = load(file, os.environ)
+    except ConfigError as error:
+        raise Unusable(str(error)) from None
+    table = {"ok": False, "error": nobody.message, **table_as_shown(config), "problems": []}
+    asked: dict[str, Any] = {"workers": [], "live": [], "summed": [], "kept": []}
+    click.echo(json.dumps({**table, **asked}) if as_json else "\n".join(shown_offline(table)))
 
 
 @routes.command()
@@ -66,24 +101,25 @@ def rollback(table: str | None, control: Path | None, as_json: bool) -> None:
 
 @routes.command()
 @file_argument
+@config_option("The gateway.toml that FILE is for; gateway.toml by default, and without one FILE is checked alone.")
 @click.option(
-    "--config",
-    "config_file",
-    type=click.Path(path_type=Path),
-    envvar="GATEWAY_CONFIG",
-    show_envvar=True,
-    help="The gateway.toml that FILE is for. By default gateway.toml, if it is there; else FILE is checked alone.",
+    "--workers",
+    type=click.IntRange(1, WORKERS_MAX),
+    envvar=WORKERS,
+    default=1,
+    show_default=True,
+    help="For how many: a route's concurrency is shared by them, and each needs a part of it.",
 )
-def check(file: Path, config_file: Path | None) -> None:
+def check(file: Path, config_file: Path | None, workers: int) -> None:
     """Say all that is wrong with the routes in FILE, without a gateway. Its secrets must be there, as for one."""
     if config_file is None and DEFAULT_FILE.exists():
         config_file = DEFAULT_FILE
     candidate = Candidate(_text_of(file), str(file))
     try:
         if config_file is None:
-            found = load_routes(candidate, os.environ, file.parent)
+            found = load_routes(candidate, os.environ, file.parent, workers=workers)
         else:
-            found = load(config_file, os.environ, candidate).table_hash
+            found = load(config_file, os.environ, candidate, workers=workers).table_hash
     except ConfigError as error:
         raise Unusable(str(error)) from None
     click.echo(f"{file} can be used: table {found[: limits.TABLE_DIGITS]}")
@@ -112,28 +148,3 @@ def _report(answer: Mapping[str, Any], *, as_json: bool) -> None:
         click.echo("\n".join(table_of_workers(answer["workers"])))
     if not answer["ok"]:
         raise click.ClickException(str(answer["error"]))
-
-
-def _shown(answer: Mapping[str, Any]) -> Iterator[str]:
-    yield f"table {answer['table'][: limits.TABLE_DIGITS]}, from {answer['file']}"
-    if answer["problems"]:
-        yield "the files as they are now cannot be used; what was read before serves:"
-        yield from (f"  {problem}" for problem in answer["problems"])
-    yield from ("", *_rows(answer["models"], ("name", "routes", "max_output_tokens"), "model"))
-    yield from ("", *_rows(answer["routes"], ("name", "transport", "base_url", "model"), "route"))
-    yield from ("", *table_of_workers(answer["workers"]))
-    if answer["kept"]:
-        yield from ("", *_rows(answer["kept"], ("table", "at"), "kept"))
-
-
-def _rows(rows: Sequence[Mapping[str, Any]], names: Sequence[str], title: str) -> list[str]:
-    """In columns; the first one's headline says what they are."""
-    return columns([(title, *names[1:]), *([_cell(name, row[name]) for name in names] for row in rows)])
-
-
-def _cell(name: str, value: Any) -> str:
-    if name == "table":
-        return str(value)[: limits.TABLE_DIGITS]
-    if isinstance(value, list):
-        return ", ".join(map(str, value))
-    return "-" if value is None else str(value)

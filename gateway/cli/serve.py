@@ -20,10 +20,11 @@ import click
 import structlog
 import trio
 
-from gateway.app import Gateway, Parts
+from gateway import limits
+from gateway.app import Gateway, Parts, workers_of
 from gateway.cli.unusable import Unusable
 from gateway.cli.workers import WORKERS_MAX, PlaceType, launcher, supervise
-from gateway.config import Candidate, Config, ConfigError, load
+from gateway.config import Candidate, Config, ConfigError, Problem, load
 from gateway.core.messages import Door
 from gateway.server import hardened
 from gateway.server import serve as server
@@ -33,6 +34,7 @@ from gateway.server.commands import SingleProcess, commands_of
 from gateway.server.control import CannotControl, Control, control_socket, own_path
 from gateway.server.descriptors import fit_sockets
 from gateway.server.hardened.patience import Pace
+from gateway.server.last_good import LastGood
 from gateway.server.logs import configure_logs
 from gateway.server.posts import State
 from gateway.server.routes_desk import Read, RoutesDesk
@@ -89,21 +91,51 @@ def serve(
     routes read anew, and so has any change of their file.
     """
     given = {"host": host, "port": port, "log_format": log_format, "tls_certificate": tls_cert, "tls_key": tls_key}
-    config = with_server(read_config(file), **given)
-    read = partial(read_again, file, given)
+    shared_by = workers if workers > 1 else shared_with(os.environ)
+    config, problems = started_with(file, given, shared_by, place)
+    read = partial(read_again, file, given, shared_by)
     tls = tls_of(config)
     if place is None:
         check_metrics_ports(file, config, range(workers))
         check_store(file, config, workers)
     configure_logs(config.server.log_format, config.server.log_level, None if place is None else place.number)
     if place is not None:
-        run_until_stopped(partial(_serve_place, gateway_of(config, read), tls, place))
+        gateway = gateway_of(config, read)
+        tell_last_good(gateway, problems)
+        run_until_stopped(partial(_serve_place, gateway, tls, place))
     elif workers > 1:
-        supervise(config, workers, launcher(file, workers, given), place_named(file, host, port), read)
+        last_good = LastGood(config, partial(read_for_workers, file, given, workers))
+        supervise(last_good, workers, launcher(file, workers, given), place_named(file, host, port), read)
     else:
         gateway = gateway_of(config, read)
         check_metrics_ports(file, config, range(gateway.worker, gateway.worker + 1))
         run_until_stopped(partial(_serve, gateway, tls, read), named=place_named(file, host, port))
+
+
+def started_with(
+    file: Path, given: Mapping[str, object], workers: int, place: Place | None
+) -> tuple[Config, Sequence[str]]:
+    """The configuration to serve: what is in the files, or the last good one that a supervisor has given its worker; in
+    that case with all that is wrong with the files."""
+    last_good = None if place is None else place.take_last_good()
+    try:
+        config = with_server(read_config(file, workers), **given)
+        if place is not None:
+            check_store(file, config, workers)
+    except Unusable as error:
+        if last_good is None:
+            raise
+        kept = load(file, os.environ, workers=workers, kept=last_good)
+        return with_server(kept, **given), error.message.splitlines()
+    return config, ()
+
+
+def tell_last_good(gateway: Gateway, problems: Sequence[str]) -> None:
+    """Of a worker that serves it because of these problems; it reads the files again as soon as it serves."""
+    if problems:
+        table = gateway.config.table_hash[: limits.TABLE_DIGITS]
+        logger.error("last_good_serves", table=table, problems=problems)
+        gateway.reloading.ask()
 
 
 def tls_of(config: Config) -> ssl.SSLContext | None:
@@ -119,9 +151,17 @@ def tls_of(config: Config) -> ssl.SSLContext | None:
         raise Unusable(str(error)) from None
 
 
-def read_again(file: Path, given: Mapping[str, object], candidate: Candidate | None = None) -> Config:
+def read_again(file: Path, given: Mapping[str, object], workers: int, candidate: Candidate | None = None) -> Config:
     """The configuration as it is in its files now, with the command line's own settings. Raises ConfigError."""
-    return with_server(load(file, os.environ, candidate), **given)
+    return with_server(load(file, os.environ, candidate, workers=workers), **given)
+
+
+def shared_with(environ: Mapping[str, str]) -> int:
+    """How many workers share what is there at once (C6), as the environment tells a single process."""
+    try:
+        return workers_of(environ)
+    except ConfigError as error:
+        raise Unusable(str(error)) from None
 
 
 def gateway_of(config: Config, read: Callable[[], Config] | None = None) -> Gateway:
@@ -136,13 +176,28 @@ def gateway_of(config: Config, read: Callable[[], Config] | None = None) -> Gate
         raise Unusable(f"ledger.spool: {error}; let the gateway's user write there, or name another folder") from None
 
 
+def store_problem(file: Path, config: Config, workers: int) -> Problem | None:
+    """C6: books in memory would be several books."""
+    if workers == 1 or config.ledger.store != "memory":
+        return None
+    problem = f'is "memory", which each of {workers} workers would have for itself'
+    return Problem(str(file), "ledger.store", problem, 'write "sqlite" or "postgres", or serve with one worker')
+
+
 def check_store(file: Path, config: Config, workers: int) -> None:
-    """C6: books in memory would be several books. Raises Unusable."""
-    if workers > 1 and config.ledger.store == "memory":
-        fix = 'write "sqlite" or "postgres", or serve with one worker'
-        raise Unusable(
-            f'{file}: ledger.store: is "memory", which each of {workers} workers would have for itself; {fix}'
-        )
+    """Raises Unusable."""
+    problem = store_problem(file, config, workers)
+    if problem is not None:
+        raise Unusable(str(problem))
+
+
+def read_for_workers(file: Path, given: Mapping[str, object], workers: int) -> Config:
+    """The configuration in the files as a worker could begin with it. Raises ConfigError."""
+    config = read_again(file, given, workers)
+    problem = store_problem(file, config, workers)
+    if problem is not None:
+        raise ConfigError([problem])
+    return config
 
 
 def check_metrics_ports(file: Path, config: Config, workers: range) -> None:
@@ -164,8 +219,8 @@ def check_metrics_ports(file: Path, config: Config, workers: range) -> None:
 async def _serve(gateway: Gateway, tls: ssl.SSLContext | None, read: Read) -> bool:
     settings = gateway.config.server
     listeners = await server.listen(settings.host, settings.port)
-    single = SingleProcess(gateway.worker, lambda: gateway.engine.running_turns, gateway.reloading)
-    desk = RoutesDesk(single, read, gateway.reloading.config)
+    single = SingleProcess(gateway.worker, lambda: gateway.engine.running_turns, gateway.reloading, gateway.live)
+    desk = RoutesDesk(single, read, lambda: gateway.reloading.config)
     ended_by_itself = False
     async with AsyncExitStack() as held:
         control = await _open_control(held, settings.control_socket, listeners[0].socket.getsockname()[1])
@@ -200,7 +255,7 @@ async def _open_control(held: AsyncExitStack, named: str | None, port: int) -> t
 
 async def _serve_place(gateway: Gateway, tls: ssl.SSLContext | None, place: Place) -> bool:
     serving = partial(serve_gateway, gateway, tls=tls)
-    return await work(place, serving, lambda: gateway.engine.running_turns, gateway.reloading)
+    return await work(place, serving, lambda: gateway.engine.running_turns, gateway.reloading, gateway.live)
 
 
 async def serve_gateway(
@@ -263,10 +318,10 @@ def run_until_stopped(main: Callable[[], Awaitable[bool]], named: str = "") -> N
         raise click.exceptions.Exit(CUT_SHORT)
 
 
-def read_config(file: Path) -> Config:
+def read_config(file: Path, workers: int = 1) -> Config:
     """The configuration in the file; every problem on its own line where there is one."""
     try:
-        return load(file, os.environ)
+        return load(file, os.environ, workers=workers)
     except ConfigError as error:
         is_missing = file == DEFAULT_FILE and not file.exists()
         hint = "\nname one with --config; `gateway demo` needs none" if is_missing else ""

@@ -17,9 +17,9 @@ import trio
 import gateway
 from gateway.app import WORKER, WORKERS
 from gateway.cli.unusable import Unusable
-from gateway.config import Config
 from gateway.server.commands import commands_of
 from gateway.server.control import CannotControl, Control, control_socket, own_path
+from gateway.server.last_good import LastGood
 from gateway.server.posts import Launch
 from gateway.server.reuseport import SharedAddress
 from gateway.server.routes_desk import Read, RoutesDesk
@@ -48,11 +48,11 @@ class PlaceType(click.ParamType[Place]):
             self.fail("is a supervisor's to give: use --workers", param, ctx)
 
 
-def supervise(config: Config, count: int, launch: Callable[[Place], Launch], named: str, read: Read) -> None:
+def supervise(last_good: LastGood, count: int, launch: Callable[[Place], Launch], named: str, read: Read) -> None:
     """Run `count` workers until a signal. Ends the command with their exit code. `named` leads what is wrong with the
     address to listen on; `read` reads the configuration anew."""
     try:
-        code = trio.run(partial(_supervise, config, count, launch, read))
+        code = trio.run(partial(_supervise, last_good, count, launch, read))
         gc.freeze()  # the process is over: looking through its modules took 3 s of a loaded machine's last five (T7)
     except CannotListen as error:
         raise Unusable(f"{named}{error}") from None
@@ -76,13 +76,13 @@ def launcher(file: Path, count: int, given: Mapping[str, object]) -> Callable[[P
     return launch
 
 
-async def _supervise(config: Config, count: int, launch: Callable[[Place], Launch], read: Read) -> int:
-    settings = config.server
+async def _supervise(last_good: LastGood, count: int, launch: Callable[[Place], Launch], read: Read) -> int:
+    settings = last_good.config.server
     address = await SharedAddress.find(settings.host, settings.port)
     path = own_path(settings.control_socket, os.environ, address.port)
-    supervisor = Supervisor(launch, address, count, settings.drain_timeout)
+    supervisor = Supervisor(launch, address, count, settings.drain_timeout, last_good)
     supervisor.open()
-    commands = {**commands_of(supervisor), **RoutesDesk(supervisor, read, config).commands}
+    commands = {**commands_of(supervisor), **RoutesDesk(supervisor, read, lambda: last_good.config).commands}
     async with control_socket(path) as listener, trio.open_nursery() as nursery:
         nursery.start_soon(Control(commands).serve, listener)
         url = address.url("http" if settings.tls_certificate is None else "https")

@@ -23,7 +23,7 @@ from pydantic import ValidationError
 
 from gateway import limits
 from gateway.config.explain import explain
-from gateway.config.files import Candidate, parse_toml, read_routes_text, read_text, stamp, too_large
+from gateway.config.files import Candidate, Files, Kept, KeptFiles, parse_toml, read_routes_text, read_text, too_large
 from gateway.config.instants import instant_of
 from gateway.config.problems import ConfigError, Problem
 from gateway.config.references import gateway_problems, routes_problems, table_at
@@ -70,19 +70,33 @@ HOT = tuple(RoutesDocument.model_fields)
 S = TypeVar("S", bound=Section)
 
 
-def load(path: Path, environ: Mapping[str, str], candidate: Candidate | None = None) -> Config:
+def load(
+    path: Path,
+    environ: Mapping[str, str],
+    candidate: Candidate | None = None,
+    *,
+    workers: int = 1,
+    kept: Kept | None = None,
+) -> Config:
     """The configuration in the file at `path`, and in the routes file that it names, if it does; with a `candidate` as
-    if that stood in the routes file. Raises ConfigError with everything that is wrong with it."""
-    stood = stamp(path)
-    config = parse(read_text(path), file=str(path), environ=environ, directory=path.parent, candidate=candidate)
-    return replace(config, file=path, stamps=(stood, *config.stamps))
+    if that stood in the routes file. It is for so many `workers` (C6). What another reading has `kept` is read in the
+    place of files. Raises ConfigError with everything that is wrong with it."""
+    files = Files() if kept is None else KeptFiles(kept)
+    files.watch(path)
+    outside = Surroundings(environ, path.parent, inline_is_allowed=False, files=files, workers=workers)
+    try:
+        config = _parse(read_text(path, files), str(path), outside, candidate)
+    except ConfigError as error:
+        error.stamps = files.kept.stamps
+        raise
+    return replace(config, file=path, kept=files.kept)
 
 
-def load_routes(candidate: Candidate, environ: Mapping[str, str], directory: Path) -> str:
+def load_routes(candidate: Candidate, environ: Mapping[str, str], directory: Path, *, workers: int = 1) -> str:
     """The hash of the table in a routes file that no gateway.toml names; relative secret files start at `directory`.
     Raises ConfigError."""
     document = _checked_size(candidate)
-    surroundings = Surroundings(environ, directory, inline_is_allowed=False)
+    surroundings = Surroundings(environ, directory, inline_is_allowed=False, workers=workers)
     validated, problems = _routes_of(document, surroundings, candidate.name)
     if validated is None or problems:
         raise ConfigError(problems)
@@ -93,7 +107,7 @@ def load_ledger(path: Path, environ: Mapping[str, str]) -> LedgerTable:
     """The `ledger` table alone, for whoever reads the books and has no use for the upstreams' secrets; raises
     ConfigError with what is wrong with it."""
     file, document = str(path), parse_toml(read_text(path), str(path))
-    surroundings = _surroundings(document, environ, path.parent)
+    surroundings = _surroundings(document, Surroundings(environ, path.parent, inline_is_allowed=False))
     cold = {name: table for name, table in document.items() if name not in HOT}
     _, problems = _validate(GatewayDocument, cold, surroundings, file)
     problems += gateway_problems(document, None, surroundings, file)
@@ -107,8 +121,12 @@ def parse(
     text: str, *, file: str, environ: Mapping[str, str], directory: Path, candidate: Candidate | None = None
 ) -> Config:
     """The configuration in `text`: `file` is its name in problems, `directory` where relative files start."""
+    return _parse(text, file, Surroundings(environ, directory, inline_is_allowed=False), candidate)
+
+
+def _parse(text: str, file: str, outside: Surroundings, candidate: Candidate | None) -> Config:
     document = parse_toml(text, file)
-    surroundings = _surroundings(document, environ, directory)
+    surroundings = _surroundings(document, outside)
     if isinstance(document.get("routes"), str):
         return _parse_two(document, surroundings, file, candidate)
     if candidate is not None:
@@ -116,7 +134,7 @@ def parse(
         raise ConfigError([Problem(candidate.name, "", "would take the place of no file", fix)])
     validated, problems = _validate(Document, document, surroundings, file)
     problems += gateway_problems(document, document, surroundings, file)
-    problems += routes_problems(document, file)
+    problems += routes_problems(document, surroundings, file)
     if validated is None or problems:
         raise ConfigError(problems)
     return _build(validated, validated)
@@ -131,28 +149,28 @@ def _parse_two(document: dict[str, Any], surroundings: Surroundings, file: str, 
         fix = f"move it to {path}, or write the routes here too"
         problems.append(Problem(file, "models", "stands apart from the routes, which are in a file of their own", fix))
     hot, of_routes, routes_document = None, [], None
-    stood = stamp(path)
+    surroundings.files.watch(path)
     try:
-        routes_document = _routes_document(path, file, candidate)
+        routes_document = _routes_document(path, file, surroundings.files, candidate)
     except ConfigError as error:
         of_routes = list(error.problems)
     else:
-        inside = Surroundings(surroundings.environ, path.parent, surroundings.inline_is_allowed)
+        inside = replace(surroundings, directory=path.parent)
         hot, of_routes = _routes_of(routes_document, inside, str(path) if candidate is None else candidate.name)
     problems += gateway_problems(document, routes_document, surroundings, file, f"of {path.name}")
     problems += of_routes
     if validated is None or hot is None or problems:
         raise ConfigError(problems)
-    return replace(_build(validated, hot), routes_file=path, stamps=(stood,))
+    return replace(_build(validated, hot), routes_file=path)
 
 
-def _routes_document(path: Path, file: str, candidate: Candidate | None) -> dict[str, Any]:
+def _routes_document(path: Path, file: str, files: Files, candidate: Candidate | None) -> dict[str, Any]:
     if path.resolve() == Path(file).resolve():
         fix = "name another file, or write the tables [routes.NAME] here"
         raise ConfigError([Problem(file, "routes", "names this very file", fix)])
     if candidate is not None:
         return _checked_size(candidate)
-    return parse_toml(read_routes_text(path), str(path))
+    return parse_toml(read_routes_text(path, files), str(path))
 
 
 def _checked_size(candidate: Candidate) -> dict[str, Any]:
@@ -170,12 +188,11 @@ def _routes_of(
     validated, problems = _validate(RoutesDocument, own, surroundings, name)
     fix = "move it there: it is read when the gateway starts"
     problems += [Problem(name, table, "belongs in gateway.toml", fix) for table in strangers]
-    return validated, [*problems, *routes_problems(document, name)]
+    return validated, [*problems, *routes_problems(document, surroundings, name)]
 
 
-def _surroundings(document: Mapping[str, object], environ: Mapping[str, str], directory: Path) -> Surroundings:
-    inline_is_allowed = table_at(document, "server").get("allow_inline_secrets") is True
-    return Surroundings(environ, directory, inline_is_allowed)
+def _surroundings(document: Mapping[str, object], outside: Surroundings) -> Surroundings:
+    return replace(outside, inline_is_allowed=table_at(document, "server").get("allow_inline_secrets") is True)
 
 
 def _validate(

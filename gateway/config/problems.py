@@ -7,8 +7,9 @@ any of them may turn out to be a secret that was put in the wrong place; names o
 import difflib
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 from pydantic_core import PydanticCustomError
@@ -40,10 +41,12 @@ class Problem:
 
 
 class ConfigError(Exception):
-    """The configuration cannot be used: everything that is wrong with it, one line per problem."""
+    """The configuration cannot be used: everything that is wrong with it, one line per problem. `stamps` are its files,
+    gateway.toml and the routes file that this names now, and how they stood: whoever puts them right changes them."""
 
     def __init__(self, problems: Iterable[Problem]) -> None:
         self.problems = tuple(problems)
+        self.stamps: Mapping[Path, tuple[int, int, int] | None] = {}
         super().__init__(self.problems)
 
     def __str__(self) -> str:

@@ -37,9 +37,13 @@ def gateway_problems(
     return [Problem(file, key_path(path), problem, fix) for path, problem, fix in findings]
 
 
-def routes_problems(routes: Table, file: str) -> list[Problem]:
+def routes_problems(routes: Table, surroundings: Surroundings, file: str) -> list[Problem]:
     """Those of the models and their routes."""
-    findings = (*_hidden_credentials(routes), *_wrong_routes(routes))
+    findings = (
+        *_hidden_credentials(routes),
+        *_too_little_concurrency(routes, surroundings.workers),
+        *_wrong_routes(routes),
+    )
     return [Problem(file, key_path(path), problem, fix) for path, problem, fix in findings]
 
 
@@ -126,6 +130,17 @@ def _hidden_credentials(document: Table) -> Iterator[Finding]:
         for own in table_at(route, "headers"):
             if isinstance(header, str) and own.lower() == header.lower():
                 yield ("routes", name, "headers", own), "is the header that carries the credential", "remove it"
+
+
+def _too_little_concurrency(document: Table, workers: int) -> Iterator[Finding]:
+    """C6: of less than one place each some workers would have none, and refuse for ever what comes to them; with one
+    each they would have more than there are."""
+    for name, route in table_at(document, "routes").items():
+        places = route.get("concurrency") if isinstance(route, Mapping) else None
+        if type(places) is int and 0 < places < workers:
+            problem = f"is {places}, less than one for each of {workers} workers, which share it"
+            fix = f"write {workers} or more, or serve with --workers {places}"
+            yield ("routes", name, "concurrency"), problem, fix
 
 
 def _wrong_routes(document: Table) -> Iterator[Finding]:

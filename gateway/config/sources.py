@@ -9,13 +9,14 @@ one is ever quoted: people do write the secret where its name belongs.
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Final, cast
 
 from pydantic import BeforeValidator, GetCoreSchemaHandler, GetPydanticSchema, ValidationInfo
 from pydantic_core import CoreSchema, core_schema
 
+from gateway.config.files import Files
 from gateway.config.problems import refusal
 from gateway.config.section import Section
 
@@ -31,11 +32,14 @@ _NAME_A_SOURCE: Final = 'write { env = "NAME" } or { file = "PATH" }'
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What the file refers to outside itself; passed to the validators as their context."""
+    """What the file refers to outside itself, and for how many workers it is; passed to the validators as their
+    context."""
 
     environ: Mapping[str, str]
     directory: Path
     inline_is_allowed: bool
+    files: Files = field(default_factory=Files)
+    workers: int = 1
 
 
 class SecretSource(Section):
@@ -70,7 +74,7 @@ def _text_of(source: SecretSource, surroundings: Surroundings) -> str:
     if source.env is not None:
         return _not_empty(_from_environment(source.env, surroundings))
     if source.file is not None:
-        return _not_empty(_from_file(surroundings.directory / source.file))
+        return _not_empty(_from_file(surroundings.directory / source.file, surroundings.files))
     if not surroundings.inline_is_allowed:
         fix = f"{_NAME_A_SOURCE}, or set server.allow_inline_secrets = true"
         raise refusal("has its secret in the file itself, which is not allowed", fix)
@@ -85,12 +89,11 @@ def _from_environment(name: str, surroundings: Surroundings) -> str:
     raise refusal(f"the environment's {variable} is unset or empty", "set it before the gateway starts")
 
 
-def _from_file(path: Path) -> str:
+def _from_file(path: Path, files: Files) -> str:
     """Regular files only: a pipe could be waited for without end, and could not be read again at a reload."""
     try:
-        if path.is_file():
-            with path.open("rb") as file:
-                return _decoded(file.read(SECRET_BYTES_MAX + 1))
+        if files.is_file(path):
+            return _decoded(files.read(path, SECRET_BYTES_MAX + 1))
     except OSError as error:
         why = error.strerror or "unknown reason"
         raise refusal(f"its file cannot be read ({why})", "let the gateway's user read that file") from None

@@ -245,7 +245,9 @@ class RouteTable(Section):
     )
     headers: Headers = Field(default={}, description="H4: sent with every request")
     concurrency: Count | None = Field(
-        default=None, description="C6: attempts at once, in all workers together; when it is full other routes serve"
+        default=None,
+        description="C6: attempts at once, in all workers together, one for each at least; when it is full other "
+        "routes serve",
     )
     state: Literal["serve", "drain"] = Field(default="serve", description="C3: drain takes neither turns nor replays")
     price: WrittenPrice = Field(

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from gateway import limits
-from gateway.config.files import Stamp
+from gateway.config.files import Kept, Stamp
 from gateway.config.tables import Estimate, LedgerTable, Limits, Server
 from gateway.core.background import Fingerprint
 from gateway.core.failures import RETRYABLE_CODES
@@ -34,6 +34,10 @@ class StaticKey:
 
     key: Key
     secret: str = field(repr=False)
+
+
+ACCOUNT_HEADERS: Final = frozenset({"openai-organization", "openai-project"})
+"""Headers that choose among the accounts behind one base URL."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,9 +77,10 @@ class RouteConfig:
         access = hashlib.sha256(json.dumps(shown).encode())
         return Fingerprint(place.hexdigest(), access.digest()[:SECRET_DIGEST_BYTES].hex())
 
-
-ACCOUNT_HEADERS: Final = frozenset({"openai-organization", "openai-project"})
-"""Headers that choose among the accounts behind one base URL."""
+    @property
+    def account(self) -> tuple[str, str | None]:
+        """Whose places its attempts take (C6), whatever else is said of it; a secret is part of it."""
+        return self.base_url, self.credential
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,13 +140,18 @@ class Config:
     models: Mapping[str, ModelConfig]
     file: Path | None = field(default=None, compare=False)
     routes_file: Path | None = field(default=None, compare=False)
-    stamps: tuple[Stamp, ...] = field(default=(), compare=False)
-    """How these files stood when they were read."""
+    kept: Kept = field(default_factory=lambda: Kept({}, {}), compare=False, repr=False)
+    """All that was read: from it the same can be read once more."""
 
     @property
     def files(self) -> tuple[Path, ...]:
-        """All that were read."""
-        return tuple(path for path in (self.file, self.routes_file) if path is not None)
+        """Those that are watched."""
+        return tuple(self.kept.stamps)
+
+    @property
+    def stamps(self) -> tuple[Stamp, ...]:
+        """How they stood when they were read."""
+        return tuple(self.kept.stamps.values())
 
     @property
     def table_hash(self) -> str:

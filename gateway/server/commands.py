@@ -14,8 +14,9 @@ from datetime import UTC, datetime
 from typing import Any, Protocol
 
 from gateway.server.control import Answer, Command
-from gateway.server.posts import State, as_shown
+from gateway.server.posts import State, as_shown, live_row
 from gateway.server.reloading import ASKED, Reloading
+from gateway.server.worker import Live
 
 ONLY_ONE = (
     "a single process cannot be restarted without a cut, for there is no other to serve meanwhile; "
@@ -51,7 +52,14 @@ def commands_of(processes: Supervised) -> Mapping[str, Command]:
 class SingleProcess:
     """This process, which has no supervisor."""
 
-    def __init__(self, number: int, running_turns: Callable[[], int], reloading: Reloading | None = None) -> None:
+    def __init__(
+        self,
+        number: int,
+        running_turns: Callable[[], int],
+        reloading: Reloading | None = None,
+        live: Live = dict,
+    ) -> None:
+        self._live = live
         self._number = number
         self._running_turns = running_turns
         self._reloading = reloading
@@ -69,6 +77,10 @@ class SingleProcess:
         row = as_shown(self._number, os.getpid(), self._state, self._since)
         table = "" if self._reloading is None else self._reloading.table
         return [{**row, "restarts": 0, "turns": self._running_turns(), "table": table}]
+
+    async def live(self) -> Sequence[Mapping[str, Any]]:  # noqa: ASYNC124 - a supervisor asks its workers
+        """How its routes stand (routes_desk.Reloadable)."""
+        return [{**live_row(self._number, os.getpid(), self._state.value), **self._live()}]
 
     async def reload_to(self, _table: str) -> None:
         """It reads its files (routes_desk.Reloadable)."""

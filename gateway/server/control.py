@@ -31,7 +31,8 @@ logger = structlog.get_logger("gateway.control")
 REQUEST_BYTES_MAX: Final = 4 * limits.ROUTES_FILE_BYTES_MAX
 """A routes file of the largest size, as JSON text."""
 REQUEST_SECONDS_MAX: Final = 5.0
-ANSWER_BYTES_MAX: Final = 1_048_576
+ANSWER_BYTES_MAX: Final = 64 * 1_048_576
+"""Of a table of the largest size, how each of its routes stands in many workers."""
 CLIENTS_MAX: Final = 16
 """A person, a monitor and a deployment at once are three."""
 PATH_BYTES_MAX: Final = 107
@@ -223,6 +224,8 @@ async def ask(path: Path, request: Mapping[str, Any], seconds_max: float = inf) 
     except (OSError, trio.BrokenResourceError) as error:
         why = getattr(error, "strerror", None) or "it hung up"
         raise CannotControl(f"no gateway answers at {path}: {why}; is it running, and is this its user?") from None
+    except LineTooLong as error:
+        raise CannotControl(f"the gateway at {path} has answered too much: {error}") from None
     answer = json.loads(line) if line else None
     if not isinstance(answer, dict):
         raise CannotControl(f"the gateway at {path} hung up without an answer; look at its log")

@@ -18,7 +18,7 @@ from gateway.server.hardened import UnmeasuredVersion
 
 UNUSABLE: Final = 2
 """The exit code. (Hypercorn's own command ends with 0 all the same: it loses its workers' codes, unless it is told
-`-w 0`, which serves in the process itself.)"""
+`-w 0`, which serves in the process itself, or `-c file:deploy/hypercorn.py`, which checks before it starts any.)"""
 NEEDS_TRIO: Final = (
     "the gateway needs Hypercorn's Trio worker: start it with `hypercorn -k trio`, or use `gateway serve`"
 )

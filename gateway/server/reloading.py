@@ -7,7 +7,8 @@
 
 - A file that still changes is half written: it is not read, and not complained of, until it was left alone for
   `ROUTES_STEADY_SECONDS`. Who asks is answered at once.
-- Both files are read again, and must be right together: what is reloaded would also start.
+- Both files are read again, and must be right together: what is reloaded would also start. Those are watched that
+  gateway.toml names as it is now, also while something in them is wrong.
 - What needs a restart to change is compared with what the process was started with, and named in the log.
 """
 
@@ -61,6 +62,16 @@ class Outcome:
 async def in_a_thread(read: Read) -> Config:
     """Reading and validating takes some milliseconds for each kilobyte: beside the loop."""
     return await trio.to_thread.run_sync(read)
+
+
+async def reading(read: Read, run_read: RunRead = in_a_thread) -> Config | ConfigError:
+    """What comes of a reading. A file that brings a bug to light ends nobody who reads it while others are served."""
+    try:
+        return await run_read(read)
+    except ConfigError as error:
+        return error
+    except Exception as error:
+        return _unforeseen(error)
 
 
 def stamps(files: Sequence[Path]) -> Stamps:
@@ -117,8 +128,11 @@ class Reloading:
         self._asked = trio.Event()
         self._reloaded = trio.Event()
         self._one_at_a_time = trio.Lock()
+        self._files = started.files
         self._steadiness = Steadiness(started.stamps, 0.0)
         self._told_cold: list[str] = []
+        self.is_refused = False
+        """The files cannot be used as they are: what was read before serves."""
 
     def __repr__(self) -> str:
         return f"<Reloading, {self.table[: limits.TABLE_DIGITS]} serves>"
@@ -145,33 +159,36 @@ class Reloading:
     async def watch(self) -> None:
         """Reload whenever somebody asks, or the files have changed and are steady, until cancelled."""
         while True:
-            with trio.move_on_after(limits.ROUTES_LOOK_SECONDS if self._config.files else inf):
+            with trio.move_on_after(limits.ROUTES_LOOK_SECONDS if self._files else inf):
                 await self._asked.wait()
             if self._asked.is_set():
                 self._asked = trio.Event()
                 await self.reload(ASKED)
-            elif self._steadiness.is_due(stamps(self._config.files), trio.current_time()):
+            elif self._steadiness.is_due(stamps(self._files), trio.current_time()):
                 await self.reload(FILE_CHANGED)
 
     async def reload(self, why: str) -> Outcome:
         """Read the files, and have their table serve if it can be used and is another one."""
         async with self._one_at_a_time:
-            before = stamps(self._config.files)
-            found: Config | ConfigError
-            try:
-                found = await self._run_read(self._read)
-            except ConfigError as error:
-                found = error
-            except Exception as error:
-                found = _unforeseen(error)
-            if why == FILE_CHANGED and stamps(self._config.files) != before:
+            before = stamps(self._files)
+            found = await reading(self._read, self._run_read)
+            if why == FILE_CHANGED and stamps(self._files) != before:
                 return Outcome(Result.UNCHANGED, self.table)  # it was written to meanwhile: look at it again
             outcome = self._refused(found.problems, why) if isinstance(found, ConfigError) else self._tried(found, why)
-            self._steadiness.was_read(before if isinstance(found, ConfigError) else found.stamps)
+            self._watch(found, before)
+            self.is_refused = outcome.result is Result.REFUSED
             self._count(outcome.result.value)
             self._reloaded.set()
             self._reloaded = trio.Event()
             return outcome
+
+    def _watch(self, found: Config | ConfigError, before: Stamps) -> None:
+        """Look at the files that were read, from now on; at those before if it is not known which they are."""
+        if isinstance(found, Config):
+            self._files, before = found.files, found.stamps
+        elif found.stamps:
+            self._files, before = tuple(found.stamps), tuple(found.stamps.values())
+        self._steadiness.was_read(before)
 
     def _tried(self, config: Config, why: str) -> Outcome:
         """A table that cannot be swapped in changes nothing: what serves, serves on (C2)."""

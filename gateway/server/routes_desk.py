@@ -1,6 +1,6 @@
 """`gateway routes` at the gateway's end of the control socket (C2): what serves, and another table in its place.
 
-    routes_show                     which table serves in which process, and what stands in it
+    routes_show                     which table serves in which process, what stands in it, and how its routes stand
     routes_apply     {text, name}   validate --> replace the routes file --> every process reads it --> each one's table
     routes_rollback  {table?}       the same, with a table that was applied before
 
@@ -20,7 +20,9 @@ import trio
 from gateway import limits
 from gateway.config import Candidate, Config, ConfigError
 from gateway.server.control import Answer, Command
+from gateway.server.reloading import reading
 from gateway.server.routes_file import RoutesFile
+from gateway.server.routes_shown import Live, summed, table_as_shown
 
 logger = structlog.get_logger("gateway.routes")
 
@@ -39,18 +41,22 @@ class Reloadable(Protocol):
         """Each process that lives; its `table` is the hash of the one it serves."""
         ...
 
+    async def live(self) -> Live:
+        """How the routes of each stand now (posts.live_row): also of one that does not say so, and why."""
+        ...
+
     async def reload_to(self, table: str) -> None:
         """Have all of them read their files, and return when each serves that table, or does not in time."""
         ...
 
 
 class RoutesDesk:
-    """Answers for these processes. `started` is the configuration that they began with."""
+    """Answers for these processes. `last_good` tells the configuration that could be used last."""
 
-    def __init__(self, processes: Reloadable, read: Read, started: Config) -> None:
+    def __init__(self, processes: Reloadable, read: Read, last_good: Callable[[], Config]) -> None:
         self._processes = processes
         self._read = read
-        self._last = started
+        self._last_good = last_good
         self._one_at_a_time = trio.Lock()
 
     def __repr__(self) -> str:
@@ -63,27 +69,18 @@ class RoutesDesk:
 
     async def show(self, _request: Mapping[str, Any]) -> Answer:
         """What serves."""
-        problems: list[str] = []
-        try:
-            self._last = await _aside(partial(self._read, None))
-        except ConfigError as error:
-            problems = str(error).splitlines()
-        config = self._last
+        found = await self._found(None)
+        problems = str(found).splitlines() if isinstance(found, ConfigError) else []
+        config = self._last_good() if isinstance(found, ConfigError) else found
         kept = [] if config.routes_file is None else await _aside(RoutesFile(config.routes_file).kept)
+        live = await self._processes.live()
         return {
             "ok": True,
-            "table": config.table_hash,
-            "file": str(config.routes_file or config.file),
+            **table_as_shown(config),
             "problems": problems,
-            "models": [
-                {"name": name, "routes": list(model.routes), "max_output_tokens": model.max_output_tokens}
-                for name, model in config.models.items()
-            ],
-            "routes": [
-                {"name": name, "transport": route.transport, "base_url": route.base_url, "model": route.upstream_model}
-                for name, route in config.routes.items()
-            ],
             "workers": self._processes.status(),
+            "live": live,
+            "summed": summed(live),
             "kept": [{"table": one.hash, "at": one.at.isoformat(timespec="seconds")} for one in kept],
         }
 
@@ -101,39 +98,36 @@ class RoutesDesk:
         if named is not None and not isinstance(named, str):
             return _unusable("name a table by its hash")
         async with self._one_at_a_time:
-            path = self._last.routes_file
+            standing = await self._found(None)
+            last = self._last_good() if isinstance(standing, ConfigError) else standing
+            path = last.routes_file
             if path is None:
-                return _unusable(f"{self._last.file} holds its routes itself: no table before this one is kept")
-            found = await _aside(partial(RoutesFile(path).find, named, await self._standing()))
+                return _unusable(f"{last.file} holds its routes itself: no table before this one is kept")
+            found = await _aside(partial(RoutesFile(path).find, named, _table_of(standing)))
             if isinstance(found, str):
                 return _unusable(found)
             text = await _aside(partial(found.path.read_text, "utf-8-sig"))
             return await self._put(Candidate(text, str(found.path)))
 
     async def _put(self, candidate: Candidate) -> Answer:
-        try:
-            config = await _aside(partial(self._read, candidate))
-        except ConfigError as error:
-            return _unusable(str(error))
+        config = await self._found(candidate)
+        if isinstance(config, ConfigError):
+            return _unusable(str(config))
         path, table = config.routes_file, config.table_hash
         if path is None:  # only a named file has a candidate
             return _unusable("there is no routes file")
-        before = await self._standing()
+        before = _table_of(await self._found(None))
         try:
             await _aside(partial(RoutesFile(path).replace, candidate.text, table, before))
         except OSError as error:
             return _unusable(_not_writable(path, error))
-        self._last = config
         logger.info("routes_written", file=str(path), table=table[: limits.TABLE_DIGITS], origin=candidate.name)
         await self._processes.reload_to(table)
         return self._report(table)
 
-    async def _standing(self) -> str | None:
-        """The hash of the table in the file as it is; None if it cannot be used."""
-        try:
-            return (await _aside(partial(self._read, None))).table_hash
-        except ConfigError:
-            return None
+    async def _found(self, candidate: Candidate | None) -> Config | ConfigError:
+        """The files as they are, with a candidate or without."""
+        return await reading(partial(self._read, candidate))
 
     def _report(self, table: str) -> Answer:
         workers = self._processes.status()
@@ -145,6 +139,11 @@ class RoutesDesk:
             shown = table[: limits.TABLE_DIGITS]
             error = f"the file holds the table {shown}, but not all serve it: see the log of worker {', '.join(astray)}"
         return {"ok": error is None, "error": error, "table": table, "workers": workers}
+
+
+def _table_of(found: Config | ConfigError) -> str | None:
+    """Its hash; None if it cannot be used."""
+    return None if isinstance(found, ConfigError) else found.table_hash
 
 
 def _is_astray(worker: Mapping[str, Any], table: str) -> bool:

@@ -11,8 +11,9 @@
 - A worker that dies is started again: at once first, then ever later, until it has served for a while.
 - If none has ever become ready and each has failed to for `FAILED_STARTS_MAX` times in a row, something is wrong that
   trying again does not mend: it gives up.
+- One that died is replaced also while the files cannot be used: by one that serves the last good ones (last_good.py).
 - A replacement takes its place when it is ready; only then does its predecessor stop accepting, and drain. One that
-  does not become ready changes nothing.
+  does not become ready changes nothing, as one that cannot use the files.
 - No worker is ever touched for the sake of another. The listening sockets are the supervisor's: they outlive workers.
 - A supervisor that dies is noticed by its workers, which drain.
 
@@ -21,15 +22,18 @@ It serves nobody itself and runs no app, so that nothing that clients do can rea
 
 from __future__ import annotations
 
+import os
 import signal
 import socket
 from collections.abc import AsyncIterator, Callable
+from contextlib import ExitStack
 from typing import Any, Final
 
 import structlog
 import trio
 
 from gateway.server import worker as words
+from gateway.server.last_good import LastGood
 from gateway.server.lines import LineReader, LineTooLong
 from gateway.server.posts import BACKOFF_SECONDS_MIN, Launch, Post, State, Worker, open_process
 from gateway.server.reuseport import SharedAddress
@@ -65,9 +69,15 @@ class Supervisor:
     """Keeps `count` workers at one address, numbered from 0. `launch` tells how the process for a place is started."""
 
     def __init__(
-        self, launch: Callable[[Place], Launch], address: SharedAddress, count: int, drain_seconds: float
+        self,
+        launch: Callable[[Place], Launch],
+        address: SharedAddress,
+        count: int,
+        drain_seconds: float,
+        last_good: LastGood | None = None,
     ) -> None:
         self._launch = launch
+        self._last_good = last_good
         self._address = address
         self._end_seconds = drain_seconds + DRAIN_MARGIN_SECONDS + END_MARGIN_SECONDS
         self._posts = [Post(number) for number in range(count)]
@@ -87,6 +97,18 @@ class Supervisor:
         """Every worker that lives, also those that drain."""
         return [worker.status() for worker in sorted(self._workers, key=lambda worker: worker.number)]
 
+    async def live(self) -> list[dict[str, Any]]:
+        """How every worker's routes stand now (routes_desk.Reloadable); of one that does not say, why."""
+        rows = [row for post in self._posts for row in post.live()]
+
+        async def ask(worker: Worker) -> None:
+            rows.append(await worker.live())
+
+        async with trio.open_nursery() as nursery:
+            for worker in self._workers:
+                nursery.start_soon(ask, worker)
+        return sorted(rows, key=lambda row: (row["number"], row["pid"] or 0))
+
     def open(self) -> None:
         """Listen, for workers to come. Raises CannotListen."""
         for post in self._posts:
@@ -99,6 +121,8 @@ class Supervisor:
             async with trio.open_nursery() as self._nursery:
                 self._on_ready = on_ready
                 self._nursery.start_soon(self._obey, signals)
+                if self._last_good is not None:
+                    self._nursery.start_soon(self._last_good.run)
                 for post in self._posts:
                     self._nursery.start_soon(self._fill, post)
                 await self._stopping.wait()
@@ -110,17 +134,19 @@ class Supervisor:
 
     # --- one worker -------------------------------------------------------------------------------------------------
 
-    async def _start(self, post: Post) -> Worker:
-        """A new process for the post; it does not hold it yet. Raises OSError."""
-        ours, theirs = socket.socketpair()
-        ours.setblocking(False)
-        place = Place(post.number, theirs.fileno(), [sock.fileno() for sock in post.sockets])
-        with theirs:
-            try:
-                process = await open_process(self._launch(place), place)
-            except OSError:
-                ours.close()
-                raise
+    async def _start(self, post: Post, last_good: LastGood | None) -> Worker:
+        """A new process for the post, with that if it cannot use the files; it does not hold it yet. Raises OSError."""
+        with ExitStack() as given, ExitStack() as own:
+            ours, theirs = socket.socketpair()
+            ours.setblocking(False)
+            own.callback(ours.close)
+            given.callback(theirs.close)
+            kept = None if last_good is None else last_good.open()
+            if kept is not None:
+                given.callback(os.close, kept)
+            place = Place(post.number, theirs.fileno(), [sock.fileno() for sock in post.sockets], kept)
+            process = await open_process(self._launch(place), place)
+            own.pop_all()
         worker = Worker(post.number, process, ours, post.restarts)
         self._workers.append(worker)
         logger.info("worker_started", worker=post.number, pid=process.pid)
@@ -138,16 +164,14 @@ class Supervisor:
             nursery.cancel_scope.cancel()
         worker.line.close()
         self._workers.remove(worker)
-        worker.ended.set()
-        worker.told_table.set()
-        worker.settled.set()
+        worker.note_end()
         self._note_end(post, worker, code)
 
     async def _listen(self, worker: Worker) -> None:
         """Hear what it says, to its end; one that says nonsense is heard no more, and serves all the same."""
         stream = trio.SocketStream(trio.socket.from_stdlib_socket(worker.line))
         try:
-            await self._hear(worker, LineReader(stream, words.WORD_BYTES_MAX))
+            await self._hear(worker, LineReader(stream, words.ANSWER_BYTES_MAX))
         except LineTooLong as error:
             logger.warning("worker_unheard", worker=worker.number, error=str(error))
 
@@ -166,8 +190,15 @@ class Supervisor:
                 self._note_ready(worker)
             elif said.startswith(words.TABLE):
                 worker.note_table(said.split()[-1])
+                self._have_files_read()
+            elif said.startswith(words.ROUTES):
+                worker.note_live(said.removeprefix(words.ROUTES))
             elif said.startswith(words.TURNS) and said.split()[-1].isdecimal():
                 worker.turns = int(said.split()[-1])
+
+    def _have_files_read(self) -> None:
+        if self._last_good is not None:
+            self._last_good.look()
 
     def _note_ready(self, worker: Worker) -> None:
         worker.ready_at = trio.current_time()
@@ -226,7 +257,7 @@ class Supervisor:
 
     async def _fill(self, post: Post) -> None:
         try:
-            worker = await self._start(post)
+            worker = await self._start(post, self._last_good)
         except OSError as error:  # no more processes, no more descriptors: that may pass
             logger.error("worker_not_started", worker=post.number, error=str(error))  # noqa: TRY400 - it says it all
             self._try_again(post, None)
@@ -269,16 +300,23 @@ class Supervisor:
         if not self._has_sockets(post):
             return "its port cannot be opened"
         try:
-            successor = await self._start(post)
+            successor = await self._start(post, None)
         except OSError as error:
             return f"its successor cannot be started: {error}"
         await successor.settled.wait()
         if successor.ended.is_set():
-            return f"its successor ended at once, with code {successor.process.returncode}"
+            return await self._why_ended(successor.process.returncode)
         predecessor, post.holder = post.holder, successor
         if predecessor is not None:
             await self._retire(predecessor)
         return None
+
+    async def _why_ended(self, code: int | None) -> str:
+        """What became of a successor that has ended at once."""
+        found = await self._last_good.problems() if code == UNUSABLE and self._last_good is not None else []
+        if found:
+            return "its successor cannot use the configuration: " + " | ".join(found)
+        return f"its successor ended at once, with code {code}"
 
     async def _retire(self, worker: Worker) -> None:
         worker.enter(State.DRAINING)

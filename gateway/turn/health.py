@@ -23,16 +23,32 @@ logger = structlog.get_logger("gateway.turn")
 
 
 @dataclass(slots=True)
+class Room:
+    """The places of a route at one upstream account (C6): they outlive what is known of the route's health."""
+
+    open_attempts: int = 0
+
+
+@dataclass(slots=True)
 class RouteHealth:
     """One route. The counts only grow."""
 
     route: str
+    room: Room = field(default_factory=Room)
     circuit: Circuit = field(default_factory=Circuit)
-    open_attempts: int = 0
     coolings: int = 0
     probes: int = 0
+    cooled_by: str | None = None
+    """The code of the failure that it was left alone for last."""
+    was_asked: bool = False
+    """That one came with a `retry-after`."""
     wall_clock: Callable[[], float] = field(default=time.time, repr=False)
     """Seconds since the epoch: an upstream may name the time at which it wants to be asked again."""
+
+    @property
+    def open_attempts(self) -> int:
+        """C6."""
+        return self.room.open_attempts
 
     @property
     def takes_turns(self) -> bool:
@@ -51,7 +67,7 @@ class RouteHealth:
         if self.circuit is not before:
             self.probes += 1
             logger.info("route_probed", route=self.route)
-        self.open_attempts += 1
+        self.room.open_attempts += 1
         return OpenAttempt(self, self.circuit.generation)
 
     def delivered(self, generation: int) -> None:
@@ -71,13 +87,15 @@ class RouteHealth:
         before, self.circuit = self.circuit, circuit
         if circuit.generation != before.generation:
             self.coolings += 1
+            self.cooled_by = None if failure is None else failure.code
+            self.was_asked = wait_asked_seconds(failure, wall_now) is not None
             logger.warning(
                 "route_cooling",
                 route=self.route,
                 seconds=round(circuit.cools_until - trio.current_time(), 3),
                 faults=circuit.faults,
-                code=None if failure is None else failure.code,
-                was_asked=wait_asked_seconds(failure, wall_now) is not None,
+                code=self.cooled_by,
+                was_asked=self.was_asked,
             )
         elif before.state is State.PROBING and circuit.state in (State.TRIAL, State.SERVING):
             logger.info("route_back", route=self.route)
@@ -85,9 +103,12 @@ class RouteHealth:
     def as_shown(self) -> dict[str, Any]:
         """For people and programs: plain data."""
         seconds = self.cools_for_seconds
+        is_left_alone = self.circuit.state in (State.COOLING, State.PROBING)
         return {
             "state": self.circuit.state.value,
             "faults": self.circuit.faults,
+            "cooled_by": self.cooled_by if is_left_alone else None,
+            "was_asked": self.was_asked and is_left_alone,
             "cools_for_seconds": None if seconds is None else round(seconds, 3),
             "open_attempts": self.open_attempts,
             "coolings": self.coolings,
@@ -128,5 +149,5 @@ class OpenAttempt:
         if self._is_over:
             return False
         self._is_over = True
-        self._health.open_attempts -= 1
+        self._health.room.open_attempts -= 1
         return True

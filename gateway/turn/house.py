@@ -7,7 +7,7 @@ be set from outside beside them: an operator's word, or a scenario's.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from itertools import count
 from typing import Any
 
@@ -15,7 +15,7 @@ import trio
 
 from gateway.core.budget import ReplayBudget
 from gateway.core.routing import draw_of
-from gateway.turn.health import OpenAttempt, RouteHealth
+from gateway.turn.health import OpenAttempt, Room, RouteHealth
 
 
 class StandingHouse:
@@ -26,6 +26,8 @@ class StandingHouse:
         self._draining = trio.Event()
         self._budget = ReplayBudget(workers)
         self._routes: dict[str, RouteHealth] = {}
+        self._accounts: dict[str, Hashable] = {}
+        self._rooms: dict[tuple[str, Hashable], Room] = {}
         self._draws = count()
         self._wall_clock = wall_clock
         self.throttled = False
@@ -84,10 +86,15 @@ class StandingHouse:
         """C3, C6: a place on the route."""
         return self._health(route).take()
 
-    def forget(self, route: str) -> None:
-        """The name stands for another route from now on (C2): it begins as sound. Attempts that are still open on the
-        former one end with it."""
+    def forget(self, route: str, account: Hashable = None) -> None:
+        """The name stands for another route from now on (C2), which begins as sound, at that upstream account: attempts
+        that are still open there count on (C6), others of the name's end with the route that they began on."""
         self._routes.pop(route, None)
+        self._accounts[route] = account
+        for key in [key for key, room in self._rooms.items() if key[0] == route and not room.open_attempts]:
+            del self._rooms[key]
+        if (route, account) in self._rooms:
+            self._health(route)  # whoever looks sees them at once
 
     def counted(self, of: Callable[[RouteHealth], float]) -> dict[str, float]:
         """A figure of each route, by name."""
@@ -98,15 +105,20 @@ class StandingHouse:
         """What is known of the routes that were asked for."""
         return self._routes
 
-    def as_shown(self) -> dict[str, dict[str, Any]]:
-        """The health of each route as plain data, for people and programs; what was set from outside included."""
-        shown = {name: health.as_shown() for name, health in self._routes.items()}
-        return {name: {**row, "is_cooling": self.is_cooling(name)} for name, row in shown.items()}
+    def as_shown(self, routes: Iterable[str] = ()) -> dict[str, dict[str, Any]]:
+        """The health of these routes, and of all that were asked for, as plain data, for people and programs; what was
+        set from outside included."""
+        unasked = {name: RouteHealth(name) for name in routes}
+        return {
+            name: {**health.as_shown(), "is_cooling": name in self.cooling or not health.takes_turns}
+            for name, health in {**unasked, **self._routes}.items()
+        }
 
     def _health(self, route: str) -> RouteHealth:
         health = self._routes.get(route)
         if health is None:
-            health = self._routes[route] = RouteHealth(route, wall_clock=self._wall_clock)
+            room = self._rooms.setdefault((route, self._accounts.get(route)), Room())
+            health = self._routes[route] = RouteHealth(route, room, wall_clock=self._wall_clock)
         return health
 
 

@@ -18,6 +18,7 @@ from gateway import limits
 from gateway.cli import gateway
 from gateway.config import parse
 from gateway.server.control import Control, control_socket
+from gateway.server.routes_shown import summed
 
 TABLE = "0123456789abcdef" * 4
 OTHER = "f" * 64
@@ -66,6 +67,15 @@ def test_every_mistake_of_a_file_stands_on_its_line(file: Path) -> None:
     ]
 
 
+def test_a_file_is_checked_for_as_many_workers_as_there_are(file: Path) -> None:
+    """C6."""
+    file.write_text(ROUTE + "concurrency = 2\n" + MODEL)
+    assert asked("check", str(file), "--workers", "2").exit_code == 0
+    refused = asked("check", str(file), "--workers", "3")
+    assert (refused.exit_code, refused.stderr.count("\n")) == (2, 1)
+    assert asked("check", str(file), GATEWAY_WORKERS="3").stderr == refused.stderr
+
+
 def test_a_file_that_is_not_there_is_told(file: Path) -> None:
     refused = asked("check", "none.toml")
     assert (refused.exit_code, refused.stderr.split(";")[0]) == (2, "none.toml: does not exist or is no regular file")
@@ -79,14 +89,63 @@ WORKERS = [
     {"number": 0, "pid": 7, "state": "ready", "turns": 3, "table": TABLE},
     {"number": 1, "pid": 8, "state": "ready", "turns": 0, "table": OTHER},
 ]
+SERVES = {
+    "state": "serving",
+    "faults": 0,
+    "cooled_by": None,
+    "was_asked": False,
+    "cools_for_seconds": None,
+    "open_attempts": 1,
+    "coolings": 0,
+    "probes": 0,
+    "is_cooling": False,
+    "places": 100,
+    "is_drained": False,
+    "is_listed": True,
+}
+COOLS = {
+    **SERVES,
+    "state": "cooling",
+    "cooled_by": "rate_limit_exceeded",
+    "was_asked": True,
+    "cools_for_seconds": 12.345,
+    "open_attempts": 2,
+    "is_cooling": True,
+}
+LIVE = [
+    {"number": 0, "pid": 7, "state": "ready", "error": None, "table": TABLE, "routes": {"openai": SERVES}},
+    {"number": 1, "pid": 8, "state": "draining", "error": None, "table": OTHER, "routes": {"openai": COOLS}},
+]
 SHOWN = {
     "ok": True,
     "table": TABLE,
     "file": "/etc/routes.toml",
     "problems": [],
-    "models": [{"name": "gpt-5.6", "routes": ["openai", "azure"], "max_output_tokens": 16384}],
-    "routes": [{"name": "openai", "transport": "sse", "base_url": "https://u/v1", "model": None}],
+    "models": [
+        {
+            "name": "gpt-5.6",
+            "routes": ["openai", "azure", "spare"],
+            "listed": [
+                {"name": "openai", "priority": 1, "weight": 3},
+                {"name": "spare", "priority": 2, "weight": 1},
+                {"name": "azure", "priority": 1, "weight": 1},
+            ],
+            "max_output_tokens": 16384,
+        }
+    ],
+    "routes": [
+        {
+            "name": "openai",
+            "transport": "sse",
+            "base_url": "https://u/v1",
+            "model": None,
+            "concurrency": 200,
+            "state": "serve",
+        }
+    ],
     "workers": WORKERS,
+    "live": LIVE,
+    "summed": summed(LIVE),
     "kept": [{"table": TABLE, "at": "2027-01-01T00:00:00+00:00"}],
 }
 
@@ -118,6 +177,7 @@ def answering(path: Path, answer: Mapping[str, Any]) -> Iterator[list[Mapping[st
 
 
 def test_what_serves_is_shown_in_columns(tmp_path: Path) -> None:
+    """M1, C2, C3, C6: each route in all workers and in each."""
     path = tmp_path / "gw.sock"
     with answering(path, SHOWN):
         shown = asked("show", "--control", str(path)).output
@@ -126,11 +186,16 @@ def test_what_serves_is_shown_in_columns(tmp_path: Path) -> None:
     assert shown.splitlines() == [
         "table 0123456789ab, from /etc/routes.toml",
         "",
-        "model    routes         max_output_tokens",
-        "gpt-5.6  openai, azure  16384",
+        "model    routes by priority             max_output_tokens",
+        "gpt-5.6  1: openai x3, azure; 2: spare  16384",
         "",
-        "route   transport  base_url      model",
-        "openai  sse        https://u/v1  -",
+        "route   transport  base_url      model  concurrency  state",
+        "openai  sse        https://u/v1  -      200          serve",
+        "",
+        "route   worker        open  places  circuit         cools for  why",
+        "openai  all           3     200     1 of 2 cooling  12.3 s",
+        "openai  0             1     100     serving         -",
+        "openai  1 (draining)  2     100     cooling         12.3 s     rate_limit_exceeded, retry-after",
         "",
         "worker  pid  state  turns  table",
         "0       7    ready  3      0123456789ab",
@@ -138,6 +203,80 @@ def test_what_serves_is_shown_in_columns(tmp_path: Path) -> None:
         "",
         "kept          at",
         "0123456789ab  2027-01-01T00:00:00+00:00",
+    ]
+
+
+def live_lines(tmp_path: Path, *live: Mapping[str, Any]) -> list[str]:
+    """What is shown of how the routes stand."""
+    path = tmp_path / "gw.sock"
+    with answering(path, {**SHOWN, "live": live, "summed": summed(live)}):
+        shown = asked("show", "--control", str(path)).output
+    return shown.partition("serve\n\n")[2].partition("\n\nworker  pid")[0].splitlines()
+
+
+@pytest.mark.parametrize(
+    ("route", "line"),
+    [
+        ({}, "openai  0       1     100     serving  -"),
+        ({"faults": 4}, "openai  0       1     100     serving  -          4 faults"),
+        ({"is_drained": True}, "openai  0       1     100     drained  -"),
+        ({"is_cooling": True, "places": None}, "openai  0       1     -       cooling  -"),
+        (
+            {"state": "probing", "is_cooling": True, "cooled_by": "x"},
+            "openai  0       1     100     probing  -          x",
+        ),
+        (
+            {"is_listed": False, "is_drained": True, "places": None},
+            "openai  0       1     -       in no table any more  -",
+        ),
+    ],
+)
+def test_a_single_process_has_one_row_for_each_route(tmp_path: Path, route: Mapping[str, Any], line: str) -> None:
+    live = {**LIVE[0], "routes": {"openai": {**SERVES, **route}}}
+    assert live_lines(tmp_path, live)[1:] == [line]
+
+
+def test_a_worker_that_does_not_answer_is_named(tmp_path: Path) -> None:
+    silent = {**LIVE[1], "error": "has not answered within 2 s", "routes": {}}
+    away = {**silent, "number": 2, "pid": None, "error": "has ended, and is started again"}
+    assert live_lines(tmp_path, LIVE[0], silent, away)[2:] == [
+        "",
+        "worker 1 (pid 8) has not answered within 2 s: its routes are not shown",
+        "worker 2 has ended, and is started again: its routes are not shown",
+    ]
+
+
+def test_without_a_gateway_it_is_said_and_the_files_table_is_shown(file: Path, tmp_path: Path) -> None:
+    """Exit code 1: nothing of it serves, as far as anybody knows."""
+    file.with_name("gateway.toml").write_text('routes = "routes.toml"\n' + ACCOUNT + KEY)
+    nobody = ("--control", str(tmp_path / "none.sock"))
+    shown = asked("show", *nobody)
+    assert (shown.exit_code, shown.stderr.count("\n")) == (1, 1)
+    assert shown.stderr.startswith(f"no gateway answers at {tmp_path}/none.sock: ")
+    table = parse(SMALLEST, file="", environ=ENVIRON, directory=file.parent).table_hash
+    assert shown.stdout.splitlines() == [
+        f"table {table[: limits.TABLE_DIGITS]}, from routes.toml",
+        "",
+        "model    routes by priority  max_output_tokens",
+        "gpt-5.6  1: openai           16384",
+        "",
+        "route   transport  base_url                   model  concurrency  state",
+        "openai  sse        https://api.openai.com/v1  -      -            serve",
+    ]
+    told = json.loads(asked("show", "--json", *nobody, "--config", str(file.with_name("gateway.toml"))).stdout)
+    assert (told["ok"], told["table"], told["live"], told["workers"]) == (False, table, [], [])
+    assert told["error"].startswith("no gateway answers")
+
+
+def test_without_a_gateway_and_a_file_that_can_be_used_both_are_told(file: Path, tmp_path: Path) -> None:
+    nobody = ("--control", str(tmp_path / "none.sock"))
+    assert asked("show", *nobody).exit_code == 2
+    file.with_name("gateway.toml").write_text("routes = ")
+    shown = asked("show", *nobody)
+    assert (shown.exit_code, shown.stdout) == (2, "")
+    assert [line.split(":")[0] for line in shown.stderr.splitlines()] == [
+        f"no gateway answers at {tmp_path}/none.sock",
+        "gateway.toml",
     ]
 
 

@@ -181,3 +181,14 @@ def test_a_worker_number_that_is_none_is_named(file: Path, worker: str) -> None:
     result = serve("--config", str(file), **KEY, GATEWAY_WORKER=worker)
     assert (result.exit_code, "Traceback" in result.output) == (2, False)
     assert "GATEWAY_WORKER" in result.stderr
+
+
+@pytest.mark.parametrize(("options", "environment"), [(("--workers", "3"), {}), ((), {"GATEWAY_WORKERS": "3"})])
+def test_a_concurrency_of_less_than_one_for_each_worker_is_refused(
+    file: Path, options: tuple[str, ...], environment: dict[str, str]
+) -> None:
+    """C6: told by the supervisor before it starts any, or by each instance of gateway@."""
+    file.write_text(file.read_text("utf-8").replace('price = "free"', 'price = "free"\nconcurrency = 2', 1), "utf-8")
+    result = serve("--config", str(file), *options, **KEY, **environment)
+    assert result.exit_code == 2
+    assert "concurrency: is 2, less than one for each of 3 workers, which share it; write 3 or more" in result.stderr

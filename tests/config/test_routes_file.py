@@ -193,3 +193,37 @@ def test_a_rotated_secret_changes_the_hash_and_is_not_told_by_it() -> None:
     assert hash_with(OPENAI_API_KEY="rotated") != hash_with()
     some = {hash_with(OPENAI_API_KEY=f"secret-{number}") for number in range(2000)}
     assert len(some) < 2000
+
+
+# --- how many workers it is for ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("concurrency", "workers"), [(1, 1), (2, 2), (3, 2), (256, 256)])
+def test_a_routes_concurrency_may_be_one_for_each_worker(folder: Path, concurrency: int, workers: int) -> None:
+    """C6."""
+    (folder / "routes.toml").write_text(ROUTE + f"concurrency = {concurrency}\n" + MODEL)
+    config = load(folder / "gateway.toml", ENVIRON, workers=workers)
+    assert config.routes["openai"].attempts_max == concurrency
+
+
+@pytest.mark.parametrize(("concurrency", "workers"), [(1, 2), (3, 4), (255, 256)])
+def test_a_concurrency_that_leaves_a_worker_without_a_place_is_refused_with_all_the_rest(
+    folder: Path, concurrency: int, workers: int
+) -> None:
+    """C6, C1: one for each would be more than there may be; none would have some workers refuse turns for ever."""
+    route = ROUTE + f"concurrency = {concurrency}\nstate = 7\n"
+    expected = (
+        f"routes.openai.concurrency: is {concurrency}, less than one for each of {workers} workers, which share it; "
+        f"write {workers} or more, or serve with --workers {concurrency}"
+    )
+    (folder / "routes.toml").write_text(route + MODEL)
+    with pytest.raises(ConfigError) as caught:
+        load(folder / "gateway.toml", ENVIRON, workers=workers)
+    assert [str(problem).removeprefix(f"{folder}/routes.toml: ") for problem in caught.value.problems][1:] == [expected]
+    with pytest.raises(ConfigError) as caught:
+        load_routes(Candidate(route + MODEL, "new.toml"), ENVIRON, folder, workers=workers)
+    assert str(caught.value.problems[-1]) == f"new.toml: {expected}"
+    (folder / "gateway.toml").write_text(ACCOUNT + KEY + route + MODEL)
+    with pytest.raises(ConfigError) as caught:
+        load(folder / "gateway.toml", ENVIRON, workers=workers)
+    assert str(caught.value.problems[-1]).endswith(expected)

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import httpx2
+import pytest
 
 from e2e.scenarios import ANSWER, KEY, write_configuration
 from gateway.upstream.scripted import Script
@@ -16,13 +17,17 @@ COMMAND = [
     *(sys.executable, "-m", "hypercorn", "-k", "trio", "-c", "deploy/hypercorn.toml"),
     *("--bind", "127.0.0.1:0", "gateway.app:app"),
 ]
+CHECKED = [one.replace("deploy/hypercorn.toml", "file:deploy/hypercorn.py") for one in COMMAND]
 
 
-def test_it_serves_a_turn_logs_as_the_configuration_says_and_names_the_production_way(tmp_path: Path) -> None:
+@pytest.mark.parametrize("command", [COMMAND, CHECKED], ids=["toml", "checked"])
+def test_it_serves_a_turn_logs_as_the_configuration_says_and_names_the_production_way(
+    tmp_path: Path, command: list[str]
+) -> None:
     names = ("only-1", "only-2")
     with LoopbackUpstreams([Script(name, [ANSWER]) for name in names]) as upstreams:
         file = write_configuration(tmp_path, {name: upstreams.base_url(name) for name in names}, ["only"])
-        with Process(COMMAND, GATEWAY_CONFIG=str(file)) as process:
+        with Process(command, GATEWAY_CONFIG=str(file)) as process:
             url = process.wait_for(r'"Running on (http://\S+)')[1]
             response = httpx2.post(
                 f"{url}/v1/responses",
@@ -47,6 +52,17 @@ def test_a_configuration_that_cannot_be_used_is_told_and_nothing_is_served(tmp_p
         lines = process.output.splitlines()
         assert lines[0] == f'{file}: server.prot: is not a known key; did you mean "port"?'
         assert all(line.startswith(f"{file}: ") for line in lines)
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_checked_before_it_starts_any_worker_it_ends_with_a_code_that_says_so(tmp_path: Path, workers: str) -> None:
+    """C1: Hypercorn's first process reads the configuration, too, where its own is a file of Python."""
+    file = tmp_path / "gateway.toml"
+    file.write_text("[server]\nprot = 1\n", encoding="utf-8")
+    with Process([*CHECKED, "--workers", workers], GATEWAY_CONFIG=str(file)) as process:
+        assert process.wait() == 2
+        assert process.output.splitlines()[0] == f'{file}: server.prot: is not a known key; did you mean "port"?'
+        assert all(line.startswith(f"{file}: ") for line in process.output.splitlines())
 
 
 def test_served_in_the_process_itself_it_ends_with_a_code_that_says_so(tmp_path: Path) -> None:

@@ -215,3 +215,36 @@ def test_a_table_is_applied_shown_refused_and_gone_back_from(tmp_path: Path) -> 
         assert shown.startswith(f"table {second}, from {tmp_path}/routes.toml\n")
         kept = [line.split()[0] for line in shown.split("\nkept")[1].splitlines()[1:]]
         assert kept == [second, first[:12]]
+
+
+def test_how_the_routes_stand_is_shown_of_every_worker_also_of_one_that_is_stopped(tmp_path: Path) -> None:
+    """C3, C6: the whole way from a worker's house to a person's terminal."""
+    with swapped(tmp_path) as gateway:
+        shown = json.loads(gateway.ask("show", "--json"))
+        table = gateway.tables()[0]
+        assert [(row["number"], row["table"], row["error"]) for row in shown["live"]] == [
+            (0, table, None),
+            (1, table, None),
+        ]
+        assert shown["summed"][0] == {
+            "name": "r1",
+            "open_attempts": 0,
+            "workers": 2,
+            "cooling_workers": 0,
+            "cools_for_seconds": None,
+            "is_drained": False,
+        }
+        lines = gateway.ask("show").split("\nroute ")[-1].splitlines()[1:4]
+        assert [line.split()[:5] for line in lines] == [
+            ["r1", "all", "0", "-", "serving"],
+            ["r1", "0", "0", "-", "serving"],
+            ["r1", "1", "0", "-", "serving"],
+        ]
+        stopped = shown["live"][1]["pid"]
+        os.kill(stopped, signal.SIGSTOP)
+        try:
+            said = gateway.ask("show")
+        finally:
+            os.kill(stopped, signal.SIGCONT)
+        assert f"worker 1 (pid {stopped}) has not answered within 2 s: its routes are not shown" in said
+        assert "\nr1     0 " in said

@@ -29,6 +29,7 @@ from e2e.scenarios import ANSWER, KEY, WORDS, write_configuration
 from gateway.cli import gateway as command_line
 from gateway.cli.serve import read_config, with_server
 from gateway.cli.workers import supervise
+from gateway.server.last_good import LastGood
 from gateway.server.posts import Launch
 from gateway.upstream.scripted import Reply, Script
 from gateway.upstream.scripts import text_answer
@@ -235,7 +236,7 @@ def test_workers_that_never_come_up_end_the_command_with_3(tmp_path: Path) -> No
     config = with_server(read_config(file), control_socket=str(tmp_path / "gw.sock"), port=0)
     broken = Launch([sys.executable, "-c", "raise SystemExit(7)"], os.environ)
     with capture_logs() as lines, pytest.raises(Exit) as ended:
-        supervise(config, 2, lambda _place: broken, "", lambda _candidate: config)
+        supervise(LastGood(config, lambda: config), 2, lambda _place: broken, "", lambda _candidate: config)
     assert ended.value.exit_code == 3
     assert lines[-2]["event"] == "given_up"
 

@@ -281,6 +281,7 @@ def test_every_metric_that_an_alert_reads_is_there() -> None:
     exposed = PrometheusMeter().exposition().decode()
     named = {name.removesuffix("_bucket").removesuffix("_total") for name in re.findall(r"\bgateway_\w+", text)}
     watched = {"gateway_open_turns", "gateway_open_sockets", "gateway_draining", "gateway_store_away"}
+    watched |= {"gateway_files_unusable"}
     watched |= {"gateway_open_attempts", "gateway_route_cooling"}
     watched |= {"gateway_leases_expired", "gateway_late_settlements"}
     assert {name for name in named - watched if f"# HELP {name}" not in exposed} == set()

@@ -246,6 +246,58 @@ async def test_a_rotated_secret_is_another_table(stage: Stage) -> None:
     assert len(stage.swaps) == 1
 
 
+# --- which files are watched once some could not be used ------------------------------------------------------------
+
+ELSEWHERE = COLD.replace("routes.toml", "other.toml")
+
+
+@virtually
+async def test_a_routes_file_that_was_broken_when_it_was_named_is_seen_being_repaired(stage: Stage) -> None:
+    """C2: named at 0 s, refused at 1.5 s; repaired at 5.2 s, seen at 5.5 s, steady at 6.5 s."""
+    async with watching(stage):
+        stage.write(BROKEN, "other.toml")
+        stage.write(ELSEWHERE, "gateway.toml")
+        await trio.sleep(5.2)
+        stage.write(SECOND, "other.toml")
+        await trio.sleep(5)
+    assert stage.results == ["refused", "applied"]
+    assert stage.swaps == [(6.5, ["gpt-5.7"])]
+
+
+@virtually
+async def test_a_routes_file_that_was_missing_when_it_was_named_is_seen_coming(stage: Stage) -> None:
+    """C2: asked for, too."""
+    async with watching(stage) as reloading:
+        stage.write(ELSEWHERE, "gateway.toml")
+        assert (await reloading.reload("asked")).result is Result.REFUSED
+        await trio.sleep(10)
+        stage.write(SECOND, "other.toml")
+        await trio.sleep(5)
+    assert stage.results == ["refused", "applied"]
+
+
+@virtually
+async def test_a_file_that_is_named_no_more_is_not_looked_at(stage: Stage) -> None:
+    async with watching(stage):
+        stage.write(BROKEN, "other.toml")
+        stage.write(ELSEWHERE, "gateway.toml")
+        await trio.sleep(5)
+        stage.write(SECOND)
+        await trio.sleep(5)
+    assert stage.results == ["refused"]
+
+
+@virtually
+async def test_a_gateway_toml_that_names_nothing_for_a_while_is_seen_naming_something_again(stage: Stage) -> None:
+    async with watching(stage):
+        stage.write("routes = ", "gateway.toml")
+        await trio.sleep(5)
+        stage.write(SECOND)
+        stage.write(COLD, "gateway.toml")
+        await trio.sleep(5)
+    assert stage.results == ["refused", "applied"]
+
+
 # --- what nobody has foreseen ---------------------------------------------------------------------------------------
 
 

@@ -14,6 +14,7 @@ from structlog.testing import capture_logs
 
 from config.samples import ACCOUNT, ENVIRON, KEY, MODEL, ROUTE, SMALLEST
 from gateway.config import Candidate, Config, load
+from gateway.server.posts import live_row
 from gateway.server.routes_desk import RoutesDesk
 
 pytestmark = pytest.mark.trio(run=trio.run)
@@ -21,6 +22,13 @@ pytestmark = pytest.mark.trio(run=trio.run)
 COLD = 'routes = "routes.toml"\n' + ACCOUNT + KEY
 FIRST = ROUTE + MODEL
 SECOND = FIRST.replace("gpt-5.6", "gpt-5.7")
+
+
+def stands(open_attempts: int, cools_for_seconds: float | None) -> dict[str, Any]:
+    """How a route does, as far as it is summed."""
+    is_cooling = cools_for_seconds is not None
+    found = {"open_attempts": open_attempts, "cools_for_seconds": cools_for_seconds, "is_cooling": is_cooling}
+    return {**found, "is_drained": False}
 
 
 @dataclass
@@ -42,6 +50,13 @@ class Processes:
                 "table": self._tables.get(number, self.table),
             }
             for number in (0, 1)
+        ]
+
+    async def live(self) -> Sequence[Mapping[str, Any]]:  # noqa: ASYNC124 - real ones are asked
+        return [
+            {**live_row(0, 100, "ready"), "routes": {"openai": stands(2, None)}},
+            {**live_row(1, 101, "ready"), "routes": {"openai": stands(1, 7.5), "gone": stands(4, None)}},
+            live_row(2, 102, "ready", "has not answered within 2 s"),
         ]
 
     async def reload_to(self, table: str) -> None:  # noqa: ASYNC124 - real ones take their time
@@ -73,7 +88,7 @@ def stage(tmp_path: Path) -> Stage:
     reading = partial(read, tmp_path / "gateway.toml")
     started = reading(None)
     processes = Processes(started.table_hash)
-    return Stage(tmp_path, processes, RoutesDesk(processes, reading, started))
+    return Stage(tmp_path, processes, RoutesDesk(processes, reading, lambda: started))
 
 
 @pytest.fixture(autouse=True)
@@ -150,17 +165,46 @@ async def test_what_is_shown_is_what_serves_also_while_the_file_is_broken(stage:
     shown = await stage.desk.show({})
 
     assert shown["table"] == stage.processes.table
-    assert shown["models"] == [{"name": "gpt-5.6", "routes": ["openai"], "max_output_tokens": 16384}]
+    assert [(model["name"], model["routes"]) for model in shown["models"]] == [("gpt-5.6", ["openai"])]
     assert [route["base_url"] for route in shown["routes"]] == ["https://api.openai.com/v1"]
     (problem,) = shown["problems"]
     assert problem.startswith(f"{stage.file}: line 1, column 15: is not valid TOML")
     assert "s3cret" not in str(shown)
 
 
+async def test_what_is_configured_and_how_it_stands_is_shown_in_each_process_and_in_all(stage: Stage) -> None:
+    """M1, C3, C6."""
+    listed = ROUTE + 'concurrency = 8\nstate = "drain"\n' + MODEL.replace('"openai"', '{ name = "openai", weight = 3 }')
+    stage.file.write_text(listed)
+    shown = await stage.desk.show({})
+
+    assert shown["models"][0]["listed"] == [{"name": "openai", "priority": 1, "weight": 3}]
+    assert [(route["concurrency"], route["state"]) for route in shown["routes"]] == [(8, "drain")]
+    assert shown["live"] == await stage.processes.live()
+    assert shown["summed"] == [
+        {
+            "name": "openai",
+            "open_attempts": 3,
+            "workers": 2,
+            "cooling_workers": 1,
+            "cools_for_seconds": 7.5,
+            "is_drained": False,
+        },
+        {
+            "name": "gone",
+            "open_attempts": 4,
+            "workers": 1,
+            "cooling_workers": 0,
+            "cools_for_seconds": None,
+            "is_drained": False,
+        },
+    ]
+
+
 async def test_routes_that_stand_in_gateway_toml_are_not_written_by_anybody(stage: Stage) -> None:
     (stage.folder / "gateway.toml").write_text(SMALLEST)
     reading = partial(read, stage.folder / "gateway.toml")
-    desk = RoutesDesk(stage.processes, reading, reading(None))
+    desk = RoutesDesk(stage.processes, reading, partial(reading, None))
 
     answer = await desk.apply({"text": SECOND, "name": "new.toml"})
     assert answer["error"].startswith("new.toml: would take the place of no file; move routes and models from ")

@@ -15,6 +15,7 @@ import pytest
 import structlog
 import trio
 
+from gateway.server import posts
 from gateway.server import supervisor as module
 from gateway.server.posts import BACKOFF_SECONDS_MIN, Launch
 from gateway.server.reuseport import SharedAddress
@@ -47,6 +48,9 @@ if mode != "never ready": line.sendall(b"ready\\nturns 7\\n")
 if mode == "nonsense": line.sendall(b"x" * 10000)
 for word in line.makefile():
     note(word.strip())
+    if word == "routes\\n" and mode == "babbles": line.sendall(b"routes {nonsense\\n")
+    if word == "routes\\n" and mode == "serve": line.sendall(b'routes {"table": "t", "routes": {"a": {}}}\\n')
+    if word == "routes\\n" and mode == "dies when asked": os._exit(7)
     if word == "drain\\n" and mode not in ("busy", "deaf"): sys.exit(0)
     if word == "cut\\n" and mode != "deaf": sys.exit(1)
 note("orphaned")
@@ -194,6 +198,47 @@ async def test_a_worker_that_talks_nonsense_serves_on(tmp_path: Path) -> None:
         await house.is_ready.wait()
         await trio.sleep(0.1)
         assert len(house.pids()) == 1
+
+
+async def test_every_worker_says_how_its_routes_stand(tmp_path: Path) -> None:
+    async with supervised(tmp_path) as house:
+        await house.is_ready.wait()
+        pids = house.pids()
+        assert await house.supervisor.live() == [
+            {"number": n, "pid": pids[n], "state": "ready", "error": None, "table": "t", "routes": {"a": {}}}
+            for n in (0, 1)
+        ]
+
+
+@pytest.mark.parametrize("mode", ["silent", "babbles"])
+async def test_one_that_does_not_say_it_in_time_is_named(
+    tmp_path: Path, mode: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(posts, "LIVE_SECONDS_MAX", 0.2)
+    async with supervised(tmp_path, mode) as house:
+        await house.is_ready.wait()
+        live = await house.supervisor.live()
+    assert [(row["number"], row["error"], row["routes"]) for row in live] == [
+        (0, "has not answered within 0.2 s", {}),
+        (1, "has not answered within 0.2 s", {}),
+    ]
+
+
+async def test_one_that_starts_one_that_ends_and_one_that_is_away_are_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "BACKOFF_SECONDS_MAX", 30.0)
+    async with supervised(tmp_path, "dies when asked", count=1) as house:
+        await house.is_ready.wait()
+        assert [row["error"] for row in await house.supervisor.live()] == ["has ended"]
+        house.next_workers("never ready")
+        house.supervisor._posts[0].backoff_seconds = 30.0
+        await until(lambda: house.supervisor._posts[0].holder is None)
+        (away,) = await house.supervisor.live()
+        assert (away["pid"], away["state"], away["error"]) == (None, "away", "has ended, and is started again")
+    async with supervised(tmp_path, "never ready", count=1) as house:
+        await until(house.supervisor.status)
+        assert [row["error"] for row in await house.supervisor.live()] == ["has not started yet"]
 
 
 async def test_a_port_that_another_program_has_is_refused(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ A turn of these worlds takes no time unless it says so; `turns` plays one at eac
 """
 
 from collections.abc import MutableMapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -232,12 +233,12 @@ async def test_c6_a_route_that_is_full_takes_no_turn_until_one_has_ended(door: s
     assert w.called == ["a", "a", "b", "b", "a"]
 
 
-@pytest.mark.parametrize(("concurrency", "room"), [(4, 2), (5, 2), (1, 1)])
+@pytest.mark.parametrize(("concurrency", "room"), [(4, 2), (5, 2), (2, 1)])
 @in_every_order
 async def test_c6_each_worker_has_its_part_of_a_routes_room(
     door: str, concurrency: int, room: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """C6: of two; rounded down, and at least one."""
+    """C6: of two; rounded down. With less than one for each nothing is served (tests/config/test_routes_file.py)."""
     monkeypatch.setenv("GATEWAY_WORKERS", "2")
     slow = A.reply(A.prelude, A.delta(), 10.0, A.completed())
     w = world(slow, B.answer(), route_extras={"a": f"concurrency = {concurrency}"})
@@ -296,6 +297,60 @@ async def test_m1_a_replay_stays_within_the_priority_while_it_can(door: str) -> 
     w = world(A.answer(), B.reply(Break()), listed='[{ name = "a", priority = 2 }, { name = "b" }]')
     await play(w, door)
     assert w.attempts == ["b stream_read_error (replay)", "a completed"]
+
+
+# --- what a person is shown ---------------------------------------------------------------------------------------
+
+
+@in_every_order
+async def test_c3_c6_what_is_shown_of_a_route_is_how_it_stands(door: str) -> None:
+    """C3, C6: never asked; an attempt that runs; left alone for an answer of 429; the one that serves instead."""
+    limited = A.status(429, headers=(("retry-after", "7"),))
+    slow = B.reply(B.prelude, B.delta(), 10.0, B.completed())
+    w = world(limited, slow, route_extras={"b": 'concurrency = 9\nstate = "serve"'})
+    shown = w.gateway.live()
+    assert shown["table"] == w.gateway.config.table_hash
+    sound = {
+        "state": "serving",
+        "faults": 0,
+        "cooled_by": None,
+        "was_asked": False,
+        "cools_for_seconds": None,
+        "open_attempts": 0,
+        "coolings": 0,
+        "probes": 0,
+        "is_cooling": False,
+        "is_drained": False,
+        "is_listed": True,
+    }
+    assert shown["routes"] == {"a": {**sound, "places": None}, "b": {**sound, "places": 9}}
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(turns, w, door, [0.0])
+        await trio.sleep_until(2.0)
+        shown = w.gateway.live()["routes"]
+    cooled = {"state": "cooling", "faults": 1, "cooled_by": "some_code", "was_asked": True}
+    cooled |= {"cools_for_seconds": 5.0, "coolings": 1, "is_cooling": True}
+    assert shown == {"a": {**sound, "places": None, **cooled}, "b": {**sound, "places": 9, "open_attempts": 1}}
+
+
+@in_every_order
+async def test_c2_what_is_shown_is_also_what_runs_on_a_route_that_no_table_has() -> None:
+    """C2, C6: until it ends; and one that was edited has its attempts at once."""
+    slow = A.reply(A.prelude, A.delta(), 10.0, A.completed())
+    w = world(slow, B.answer(), route_extras={"a": "concurrency = 2"})
+    config = w.gateway.config
+    b_only = replace(config, routes={"b": config.routes["b"]}, models={})
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(turns, w, "http", [0.0])
+        await trio.sleep_until(1.0)
+        w.gateway.swap(replace(config, routes={**config.routes, "a": replace(config.routes["a"], attempts_max=5)}))
+        edited = w.gateway.live()["routes"]["a"]
+        w.gateway.swap(b_only)
+        gone = w.gateway.live()["routes"]["a"]
+    assert (edited["open_attempts"], edited["places"], edited["is_listed"]) == (1, 5, True)
+    assert (gone["open_attempts"], gone["places"], gone["is_listed"]) == (1, None, False)
+    assert list(w.gateway.live()["routes"]) == ["b"]
 
 
 # --- the log ----------------------------------------------------------------------------------------------------

@@ -252,3 +252,66 @@ async def test_a_route_that_comes_back_begins_as_sound_as_one_that_was_changed()
         await w.gateway.routes.close_left()
     w.gateway.swap(config)
     assert not w.house.is_cooling("a")
+
+
+# --- attempts that are open while their route is edited -----------------------------------------------------------
+
+
+def with_concurrency(number: int | None, **others: Any) -> Change:
+    return lambda config: with_routes(config, ["a"], a=replace(config.routes["a"], attempts_max=number, **others))
+
+
+def stands_elsewhere(config: Config) -> Config:
+    return with_routes(config, ["a"], a=replace(config.routes["a"], base_url="http://elsewhere.test/v1"))
+
+
+SLOW = Reply((*A.answer().steps[:3], 10.0, *A.answer().steps[3:]))
+
+
+@pytest.mark.parametrize(
+    ("change", "refused"),
+    [
+        pytest.param(with_concurrency(1), [False, True, True], id="nothing"),
+        pytest.param(with_concurrency(2), [False, False, True], id="a-higher-limit"),
+        pytest.param(with_concurrency(1, price=Price(9, 9, 9, 9)), [False, True, True], id="the-price"),
+        pytest.param(with_concurrency(1, idle_seconds=7.0), [False, True, True], id="a-timeout"),
+        pytest.param(with_concurrency(1, credential="another"), [False, False, True], id="another-account"),
+    ],
+)
+async def test_attempts_that_are_open_at_an_account_count_on_when_its_route_is_edited(
+    door: str, change: Change, refused: list[bool]
+) -> None:
+    """C6, C2: one runs from 0 to 10 s; the route is edited at 1 s; turns at 2 and 3 s find room, or do not. At another
+    account the one that runs takes no place."""
+    w = world(SLOW, B.answer(), route_extras={"a": "concurrency = 1"}, listed='["a"]')
+    clients: list[Any] = []
+
+    async def one(at: float) -> None:
+        await trio.sleep_until(at)
+        async with turn_beside(w, door, begins_at=at) as client:
+            clients.append((at, client))
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(swapping_at(1.0, w, change))
+        for at in (0.0, 2.0, 3.0):
+            nursery.start_soon(one, at)
+    found = ["error no_route_available" in client.told for _, client in sorted(clients, key=lambda pair: pair[0])]
+    assert found == refused
+    assert w.house.open_attempts("a") == 0
+    w.assert_at_rest()
+
+
+async def test_attempts_at_an_account_that_is_come_back_to_still_count() -> None:
+    """C6, C2: pointed elsewhere and back while one runs; at the end nothing is remembered of either."""
+    w = world(SLOW, B.answer(), route_extras={"a": "concurrency = 1"}, listed='["a"]')
+    async with turn(w, "http"):
+        await trio.sleep(1)
+        w.gateway.swap(stands_elsewhere(w.gateway.config))
+        assert w.house.open_attempts("a") == 0
+        elsewhere = w.house.take("a")
+        w.gateway.swap(with_concurrency(2)(w.gateway.config))
+        assert w.house.open_attempts("a") == 1
+    assert w.house.open_attempts("a") == 0
+    elsewhere.leave()
+    w.gateway.swap(w.gateway.config)
+    assert w.house.open_attempts("a") == 0
