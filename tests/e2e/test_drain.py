@@ -12,7 +12,8 @@ from urllib.parse import urlsplit
 import httpx2
 import pytest
 from websockets.exceptions import ConnectionClosed
-from websockets.sync.client import ClientConnection, connect
+from websockets.sync.client import connect
+from websockets.sync.connection import Connection
 
 from e2e.scenarios import ANSWER, BEGINNING, KEY, write_configuration
 from gateway.upstream.scripted import Reply, Script, Silence
@@ -50,7 +51,7 @@ def read_until(lines: Iterator[str], event_type: str) -> None:
     assert any(line == f"event: {event_type}" for line in lines), f"no {event_type}"
 
 
-def frames_until_closed(websocket: ClientConnection) -> list[str]:
+def frames_until_closed(websocket: Connection) -> list[str]:
     frames: list[str] = []
     try:
         while True:

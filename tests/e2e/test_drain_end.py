@@ -18,7 +18,8 @@ from urllib.parse import urlsplit
 import httpx2
 import pytest
 from websockets.exceptions import ConnectionClosed
-from websockets.sync.client import ClientConnection, connect
+from websockets.sync.client import connect
+from websockets.sync.connection import Connection
 
 from e2e.scenarios import ANSWER, BEGINNING, KEY, OVERLOADED, write_configuration
 from gateway.upstream.scripted import Reply, Script, Silence
@@ -49,7 +50,7 @@ class Draining:
     url: str
     scripts: dict[str, Script]
 
-    def websocket(self) -> ClientConnection:
+    def websocket(self) -> Connection:
         return connect(f"{self.url.replace('http', 'ws', 1)}/v1/responses", additional_headers=AUTHORIZED)
 
     def turns(self) -> list[dict[str, Any]]:
@@ -78,7 +79,7 @@ def create(model: str) -> str:
     return json.dumps({"type": "response.create", "model": model, "input": "hello", "store": False})
 
 
-def frames_of(websocket: ClientConnection) -> list[dict[str, Any]]:
+def frames_of(websocket: Connection) -> list[dict[str, Any]]:
     """What comes until it is closed."""
     frames: list[dict[str, Any]] = []
     try:

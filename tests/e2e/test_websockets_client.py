@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 from websockets.exceptions import InvalidStatus
-from websockets.sync.client import ClientConnection, connect
+from websockets.sync.client import connect
+from websockets.sync.connection import Connection
 
 from e2e.scenarios import KEY, TEXT, Stage
 from support.processes import PATIENCE_SECONDS
@@ -15,12 +16,12 @@ TERMINAL = {"response.completed", "response.failed", "response.incomplete", "err
 
 
 @pytest.fixture
-def socket(stage: Stage) -> Iterator[ClientConnection]:
+def socket(stage: Stage) -> Iterator[Connection]:
     with connect(stage.websocket_url, additional_headers={"Authorization": f"Bearer {KEY}"}, max_size=None) as socket:
         yield socket
 
 
-def turn(socket: ClientConnection, model: str, **fields: Any) -> list[dict[str, Any]]:
+def turn(socket: Connection, model: str, **fields: Any) -> list[dict[str, Any]]:
     """Play a turn; its frames."""
     create = {"type": "response.create", "model": model, "input": "hello", "store": False, **fields}
     socket.send(json.dumps(create))
@@ -34,21 +35,21 @@ def text_of(frames: list[dict[str, Any]]) -> str:
     return "".join(frame["delta"] for frame in frames if frame["type"] == "response.output_text.delta")
 
 
-def test_turns_follow_each_other_on_one_connection_whatever_happens_to_them(socket: ClientConnection) -> None:
+def test_turns_follow_each_other_on_one_connection_whatever_happens_to_them(socket: Connection) -> None:
     assert text_of(turn(socket, "plain")) == TEXT
     assert turn(socket, "broken-before-output")[-1]["code"] == "stream_read_error"
     assert turn(socket, "nobody-serves-it")[-1]["error"]["code"] == "model_not_found"
     assert text_of(turn(socket, "replayed")) == TEXT
 
 
-def test_a_replayed_turn_shows_one_response_only(socket: ClientConnection) -> None:
+def test_a_replayed_turn_shows_one_response_only(socket: Connection) -> None:
     frames = turn(socket, "replayed", stream_id="lane")
     assert {frame["response"]["id"] for frame in frames if "response" in frame} == {"resp_answer"}
     assert [frame["sequence_number"] for frame in frames] == list(range(len(frames)))
     assert {frame["stream_id"] for frame in frames} == {"lane"}
 
 
-def test_pings_are_answered(socket: ClientConnection) -> None:
+def test_pings_are_answered(socket: Connection) -> None:
     """W7."""
     assert socket.ping().wait(PATIENCE_SECONDS)
 

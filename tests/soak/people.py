@@ -14,7 +14,6 @@ import socket
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -192,14 +191,12 @@ class OverWebSocket:
         self._seen = seen
         self._random = random.Random(seed)
         self._socket: ClientConnection | None = None
-        self._open = ExitStack()
         self._turns = 0
 
     def turn(self) -> None:
         """One to its end, or a part of one."""
         if self._socket is None:
-            opening = connect(self._url, additional_headers=HEADERS, max_size=None, compression=None)
-            self._socket = self._open.enter_context(opening)
+            self._socket = connect(self._url, additional_headers=HEADERS, max_size=None, compression=None)
             self._turns = 0
         assert self._socket.response is not None
         self._turns += 1
@@ -219,5 +216,6 @@ class OverWebSocket:
 
     def close(self) -> None:
         """Its socket is gone."""
-        self._open.close()
+        if self._socket is not None:
+            self._socket.close()
         self._socket = None
