@@ -211,6 +211,15 @@ async def test_a_warm_up_whose_socket_was_lost_is_made_up_for() -> None:
     }
 
 
+@in_orders(1)
+async def test_output_is_paid_for_whatever_it_was_asked_for_as() -> None:
+    """B9, B3: an upstream that knows no warm-up generates; then it was none."""
+    w = world(A.answer(), route=WEBSOCKET)
+    async with socket(w) as client:
+        await ask(client, generate=False)
+    assert (w.money, w.house_paid) == ([f"settled {cost(5, 1)}"], 0)
+
+
 @in_every_order
 async def test_a_warm_up_is_never_sent_to_a_route_that_would_generate() -> None:
     """W9: its replay neither; a WebSocket route may have it."""
