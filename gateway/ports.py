@@ -187,6 +187,11 @@ class Route:
         """H3: what goes up for a request."""
         return self.upstream.body_of(request, self.upstream_model)
 
+    def elsewhere(self, request: TurnRequest) -> Callable[[], bytes] | None:
+        """W10: makes what goes up to a connection that does not hold what the request goes on from."""
+        make = request.elsewhere
+        return None if make is None else lambda: self.body(make())
+
     def carries(self, request: TurnRequest) -> bool:
         """C5: whether the request, spliced, is small enough; what is so by any count is not spliced for it."""
         if self.request_bytes_max is None:

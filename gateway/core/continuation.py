@@ -32,6 +32,8 @@ PREPARED: Final = ("tools", "instructions")
 """What a warm-up prepares beside its input."""
 ITEM_DONE: Final = "response.output_item.done"
 WHITESPACE: Final = JSON_WHITESPACE.decode()
+OUTPUT: Final = EventClass.OUTPUT
+"""By a name of its own: it is asked for with every event."""
 AROUND_ITEMS_BYTES: Final = 65_536
 """What events have around their items: some hundred bytes each."""
 Item = tuple[bytes, Any]
@@ -137,7 +139,7 @@ class Heard:
     def note(self, events: Iterable[Event]) -> None:
         """These were delivered. Nothing is parsed, and no more is kept than may be remembered."""
         for event in events:
-            if event.kind is EventClass.OUTPUT:
+            if event.kind is OUTPUT:
                 self._saw_output = True
                 if event.type == ITEM_DONE:
                     self._keep(event.data)

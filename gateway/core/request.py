@@ -10,7 +10,7 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Final, NamedTuple
@@ -279,8 +279,8 @@ class TurnRequest:
     """Which endpoint it is for, below the base URL."""
     counts_as_continuation: bool = False
     """R10: it went on from what the gateway remembered (W10), and says so no more."""
-    elsewhere: TurnRequest | None = field(default=None, repr=False)
-    """W10: the same turn for a socket that does not hold what this one goes on from."""
+    elsewhere: Callable[[], TurnRequest] | None = field(default=None, repr=False)
+    """W10: makes the same turn for a socket that does not hold what this one goes on from."""
 
     @property
     def is_warm_up(self) -> bool:

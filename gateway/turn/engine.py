@@ -7,16 +7,19 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 
 import structlog
 
 from gateway import limits
-from gateway.core.continuation import Path, expanded, is_expandable, path_of
+from gateway.core.continuation import Path, Remembered, expanded, is_expandable, path_of
+from gateway.core.eligibility import StatePolicy
 from gateway.core.failures import Refusal
 from gateway.core.messages import Deliver, DeliverFailure, DrainStarted
 from gateway.core.origin import bond_of
+from gateway.core.request import TurnRequest
 from gateway.core.rules import TurnRules
-from gateway.ports import Downstream, Model, Order
+from gateway.ports import Downstream, Model, Order, Route
 from gateway.turn.asking import ask
 from gateway.turn.books import BookKeeping, Books
 from gateway.turn.opening import open_books
@@ -138,13 +141,13 @@ class Engine:
         origin = self._keeping.origins.recent(order.account, held.response_id)
         route = None if origin is None else next((each for each in model.routes if each.name == origin.route), None)
         can_be_expanded = is_expandable(held, stores_by_default=route is None or route.stores_by_default)
-        full = expanded(request, held, order.policy) if can_be_expanded else None
         is_held = route is not None and self._selection.holds(model, request, route.name, held.response_id)
-        path = path_of(is_held=is_held, is_expandable=full is not None)
-        if path is Path.SOCKET and route is not None:
-            elsewhere = full if full is not None and route.carries(full) else None
-            return replace(order, request=replace(request, elsewhere=elsewhere))
-        return order if path is Path.ORIGIN or full is None else replace(order, request=full)
+        path = path_of(is_held=is_held, is_expandable=can_be_expanded)
+        if path is Path.SOCKET and route is not None and can_be_expanded:
+            request = replace(request, elsewhere=partial(_in_full, request, held, order.policy, route))
+        elif path is Path.EXPANDED:
+            request = expanded(request, held, order.policy) or request
+        return replace(order, request=request)
 
     async def _placed(self, model: Model, order: Order) -> tuple[Model, Chosen]:
         """Whatever binds a request binds it to one route (O2, O3)."""
@@ -157,6 +160,12 @@ class Engine:
         else:
             first = self._selection.only(model, order.request, origin)
         return narrowed(model, first.route), first
+
+
+def _in_full(request: TurnRequest, held: Remembered, policy: StatePolicy, route: Route) -> TurnRequest:
+    """W10, C5: made when it is needed, which is seldom, and megabytes; as it came where the route cannot carry it."""
+    full = expanded(request, held, policy)
+    return full if full is not None and route.carries(full) else request
 
 
 def _is_answered_here(order: Order, first: Chosen) -> bool:

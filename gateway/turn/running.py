@@ -20,7 +20,6 @@ import math
 from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
-from functools import partial
 
 import structlog
 import trio
@@ -167,7 +166,7 @@ class RunningTurn:
             continues=request.body.get("previous_response_id"),
             streams=request.streams,
             path=request.path,
-            elsewhere=None if request.elsewhere is None else partial(route.body, request.elsewhere),
+            elsewhere=route.elsewhere(request),
         )
         with reading:
             async with inputs:

@@ -49,6 +49,7 @@ class Shape:
     first: Reply
     second: Reply | None = None
     client: Callable[[AnyWorld, Client], Awaitable[None]] | None = None
+    fields: Mapping[str, object] = field(default_factory=dict)
     kind: str = field(default="", compare=False)
 
 
@@ -67,6 +68,7 @@ SHAPES: Mapping[str, Shape] = {
     "is replayed": Shape(A.reply(A.prelude, A.failed()), B.answer()),
     "fails after output": Shape(A.reply(A.prelude, A.delta(), 1.0, Break()), B.answer()),
     "is left in the hold": Shape(A.reply(A.prelude, Silence()), client=_leaves),
+    "is a warm-up": Shape(A.answer(), fields={"generate": False}),
     "is cut by the drain": Shape(A.reply(A.prelude, A.delta(), Silence()), client=_drains),
 }
 
@@ -75,7 +77,7 @@ async def one_turn(
     world: AnyWorld, door: str, shape: Shape, fault: FaultAt | None = None, *, stops: bool = False
 ) -> None:
     """The turn, with the fault in it, and a while."""
-    async with turn_beside(world, door) as client:  # type: ignore[arg-type]  # it asks for an app
+    async with turn_beside(world, door, **shape.fields) as client:  # type: ignore[arg-type]  # it asks for an app
         if fault is not None and stops:
             fault.cancel = client.stop_server
         if shape.client is not None:

@@ -49,6 +49,51 @@ def test_a_replayed_turn_shows_one_response_only(socket: Connection) -> None:
     assert {frame["stream_id"] for frame in frames} == {"lane"}
 
 
+def test_a_warm_up_and_what_goes_on_from_it(socket: Connection, stage: Stage) -> None:
+    """W9, W10: megabytes, read beside the loop, go up with each turn that goes on from them; the first word is free."""
+    calls = stage.scripts["plain-1"].calls
+    before = len(calls)
+    prepared = {"type": "message", "role": "user", "content": "x" * 3_000_000}
+    warmed = turn(socket, "plain", generate=False, input=[prepared], instructions="be brief")
+    assert [frame["type"] for frame in warmed] == ["response.created", "response.completed"]
+    assert warmed[-1]["response"]["usage"]["total_tokens"] == 0
+    assert len(calls) == before
+
+    first = turn(socket, "plain", previous_response_id=warmed[-1]["response"]["id"], input="one")
+    second = turn(socket, "plain", previous_response_id=first[-1]["response"]["id"], input="two")
+    assert [text_of(frames) for frames in (first, second)] == [TEXT, TEXT]
+    user = [{"type": "message", "role": "user", "content": text} for text in ("one", "two")]
+    assert calls[before].fields["input"] == [prepared, user[0]]
+    assert calls[before + 1].fields["input"] == [prepared, user[0], *first[-1]["response"]["output"], user[1]]
+    assert calls[before + 1].fields["instructions"] == "be brief"
+
+
+def test_what_is_remembered_goes_with_the_connection(socket: Connection, stage: Stage) -> None:
+    """W10, O2: agents send everything again, which is a new turn."""
+    answered = turn(socket, "plain")
+    headers = {"Authorization": f"Bearer {KEY}"}
+    with connect(stage.websocket_url, additional_headers=headers) as other:
+        refused = turn(other, "plain", previous_response_id=answered[-1]["response"]["id"])
+        assert (refused[-1]["status"], refused[-1]["error"]["code"]) == (400, "previous_response_not_found")
+        assert text_of(turn(other, "plain")) == TEXT
+
+
+def test_a_create_in_fragments_is_one_message(socket: Connection) -> None:
+    """W1: with pings between them."""
+    create = json.dumps({"type": "response.create", "model": "plain", "input": "é" * 100_000, "store": False})
+
+    def fragments() -> Iterator[str]:
+        for start in range(0, len(create), 9_999):
+            socket.ping()
+            yield create[start : start + 9_999]
+
+    socket.send(fragments())
+    frames: list[dict[str, Any]] = []
+    while not frames or frames[-1]["type"] not in TERMINAL:
+        frames.append(json.loads(socket.recv(PATIENCE_SECONDS)))
+    assert text_of(frames) == TEXT
+
+
 def test_pings_are_answered(socket: Connection) -> None:
     """W7."""
     assert socket.ping().wait(PATIENCE_SECONDS)

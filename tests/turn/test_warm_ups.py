@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import trio
 
+from gateway.lock.driver import AUTHORIZED, connect
 from gateway.upstream.scripted import Break
 from gateway.upstream.scripts import event, response_object, usage_object
 from support.conversations import ANSWERED, SWITCHED_ON, WEBSOCKET, answer, ask, body_of, message, socket, user
-from support.gateways import MODEL, cost, play, world
+from support.gateways import MODEL, assert_all_is_well, cost, create_frame, play, world
 from support.virtual import in_every_order, in_orders
 from support.voices import A, B
 
@@ -136,6 +138,33 @@ async def test_a_warm_up_needs_what_a_turn_needs() -> None:
         assert await ask(client, generate=False) == ["error no_route_available"]
 
 
+@in_every_order
+async def test_a_client_that_takes_nothing_delays_neither_money_nor_record() -> None:
+    """T6, T10: and its socket serves no other turn."""
+    w = world(A.answer())
+    async with connect(w.app, "websocket", headers=AUTHORIZED) as client:
+        await trio.sleep(1)
+        client.stall()
+        client.send_text(create_frame(generate=False))
+        client.send_text(create_frame())
+        await trio.sleep(1)
+        assert (w.money, w.ended_at) == (["voided"], [0.0])
+        await trio.sleep(60)
+        client.leave()
+    assert_all_is_well(w, client)
+    assert (client.told, w.called) == ([], [])
+
+
+@in_every_order
+async def test_a_client_that_leaves_at_once_has_its_books_closed() -> None:
+    """T10, H7."""
+    w = world(A.answer())
+    async with connect(w.app, "websocket", headers=AUTHORIZED) as client:
+        client.send_text(create_frame(generate=False))
+        client.leave()
+    assert_all_is_well(w, client)
+
+
 @pytest.mark.parametrize("door", ["http"])
 @in_orders(1)
 async def test_over_http_there_is_nothing_that_would_remember_a_warm_up(door: str) -> None:
@@ -180,6 +209,15 @@ async def test_a_warm_up_whose_socket_was_lost_is_made_up_for() -> None:
         "instructions": "be brief",
         "input": [user("before"), user("hi")],
     }
+
+
+@in_orders(1)
+async def test_output_is_paid_for_whatever_it_was_asked_for_as() -> None:
+    """B9, B3: an upstream that knows no warm-up generates; then it was none."""
+    w = world(A.answer(), route=WEBSOCKET)
+    async with socket(w) as client:
+        await ask(client, generate=False)
+    assert (w.money, w.house_paid) == ([f"settled {cost(5, 1)}"], 0)
 
 
 @in_every_order
