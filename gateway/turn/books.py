@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final
@@ -41,7 +42,7 @@ from gateway.ports import (
     TurnMeasures,
     TurnOpening,
 )
-from gateway.turn.mishaps import NO_MONEY
+from gateway.turn.mishaps import NO_MONEY, STORE_AWAY, ledger_is_away
 from gateway.turn.origins import Origins, Step, Trace, Traces
 
 logger = structlog.get_logger("gateway.turn")
@@ -52,7 +53,6 @@ ASK_AGAIN_SECONDS: Final = 0.25
 """A step that failed is taken again after this while, within the bound of all closing (T10)."""
 UNDO_SECONDS_MAX: Final = 0.5
 """How long a refusal waits to see the money given back, which is written all the same (ports.Ledger)."""
-AWAY: Final = "ledger_unavailable"
 NOT_CALLED: Final = "not_called"
 """The outcome of an attempt whose upstream saw nothing of it."""
 
@@ -67,6 +67,8 @@ class BookKeeping:
     policy: ChargePolicy
     parts: PartTokens
     meter: Meter = field(default_factory=NoMeter)
+    latest: Callable[[], float] = lambda: math.inf
+    """When waits for a store end at the latest, once the process drains (T7): it writes on without them, or spools."""
 
 
 class Books:
@@ -122,14 +124,14 @@ class Books:
             raise
         except LedgerUnavailable:
             await self._undo()  # noqa: ASYNC120 - shielded; a cancellation that comes meanwhile is the better reason
-            raise _ledger_is_away() from None
+            raise ledger_is_away() from None
         except Exception:
             self._may_be_noted = False
             await self._undo()  # noqa: ASYNC120 - as above
             raise
         if scope.cancelled_caught:
             await self._undo()
-            raise _ledger_is_away()
+            raise ledger_is_away()
 
     async def _reserve(self) -> None:
         opening = self._opening
@@ -138,7 +140,7 @@ class Books:
                 self.turn_id, opening.account, opening.reserved_nanodollars, self._spend_limits
             )
         except LedgerUnavailable:
-            raise _ledger_is_away() from None
+            raise ledger_is_away() from None
         if result in NO_MONEY:
             raise Refusal(*NO_MONEY[result])
 
@@ -147,7 +149,7 @@ class Books:
         steps: dict[str, Step] = {"resolve": partial(self._keeping.ledger.resolve, self.turn_id, Resolution(None))}
         if self._may_be_noted:
             seconds = trio.current_time() - self._opened_at
-            closing = TurnClosing(self.turn_id, AWAY, (), seconds, nanodollars=None, flags=())
+            closing = TurnClosing(self.turn_id, STORE_AWAY.code, (), seconds, nanodollars=None, flags=())
             steps["close_turn"] = partial(self._keeping.records.close_turn, closing)
         await self._carry_out(steps, UNDO_SECONDS_MAX)
 
@@ -246,7 +248,8 @@ class Books:
         begun before anything is waited for. A store that is away has then been told, and goes on writing when the wait
         for it is given up (ports.Ledger); only a step that failed is lost if it fails to the end."""
         failed: dict[str, bool] = {}
-        with _shielded(limits.CLOSE_BOOKS_SECONDS_MAX if seconds is None else seconds) as scope:
+        bound = limits.CLOSE_BOOKS_SECONDS_MAX if seconds is None else seconds
+        with _shielded(bound, self._keeping.latest()) as scope:
             async with trio.open_nursery() as nursery:
                 for name, step in steps.items():
                     nursery.start_soon(self._insist, name, step, failed)
@@ -358,12 +361,9 @@ def _logged(route: Route, report: AttemptReport) -> dict[str, str | None]:
     return {"route": route.name, "outcome": report.outcome, "reason": reason}
 
 
-def _shielded(seconds: float) -> trio.CancelScope:
-    return trio.CancelScope(shield=True, deadline=trio.current_time() + seconds)
-
-
-def _ledger_is_away() -> Refusal:
-    return Refusal(AWAY, "no turn can start while the ledger is away")
+def _shielded(seconds: float, latest: float = math.inf) -> trio.CancelScope:
+    now = trio.current_time()
+    return trio.CancelScope(shield=True, deadline=min(now + seconds, max(latest, now + limits.HAND_OVER_BOOKS_SECONDS)))
 
 
 async def open_books(keeping: BookKeeping, order: Order, model: Model, door: Door) -> Books:

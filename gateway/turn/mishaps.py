@@ -6,7 +6,7 @@ from typing import Final
 
 import trio
 
-from gateway.core.failures import Failure, FailureKind, gateway_failure
+from gateway.core.failures import Failure, FailureKind, Refusal, gateway_failure
 from gateway.core.messages import Door
 from gateway.core.money import Result
 
@@ -16,6 +16,11 @@ INTERNAL_FAILURE: Final = gateway_failure(
 STORE_AWAY: Final = gateway_failure(
     FailureKind.INTERNAL, "ledger_unavailable", "no turn can start while the ledger is away"
 )
+
+
+def ledger_is_away() -> Refusal:
+    """The same to a turn that has not begun."""
+    return Refusal(STORE_AWAY.code, STORE_AWAY.message)
 
 
 def selection_failure(door: Door) -> Failure:
