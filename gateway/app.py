@@ -5,6 +5,7 @@ hypercorn -k trio -c file:deploy/hypercorn.py gateway.app:app     (GATEWAY_CONFI
 
 from __future__ import annotations
 
+import math
 import os
 import secrets
 import sys
@@ -110,6 +111,7 @@ class Gateway:
         self.routes = Routes(config, parts.transports, parts.over_http, self.workers)
         self.reloading = Reloading(as_read, parts.read or (lambda: as_read), self.swap, self.meter.reloaded)
         self.meter.table_serves(config.table_hash[: limits.TABLE_DIGITS])
+        self._books_end_at = math.inf
         self.engine = Engine(
             Selection(self.routes.tables, self.house),
             BookKeeping(
@@ -119,6 +121,7 @@ class Gateway:
                 _charge_policy(config),
                 _part_tokens(config),
                 self.meter,
+                lambda: self._books_end_at,
             ),
             parts.rules or _rules(config),
             config.server.write_timeout,
@@ -134,9 +137,11 @@ class Gateway:
 
     def drain(self) -> None:
         """T7: `/readyz` turns false, no turn and no replay starts, running turns have `drain_timeout` left."""
+        ends_at = trio.current_time() + self.config.server.drain_timeout
+        self._books_end_at = ends_at + limits.CLOSE_BOOKS_AFTER_DRAIN_SECONDS_MAX
         self.house.begin_drain()
         self.routes.drain()
-        self.engine.drain(trio.current_time() + self.config.server.drain_timeout)
+        self.engine.drain(ends_at)
 
     def live(self) -> dict[str, Any]:
         """How its routes stand now, as plain data (`gateway routes show`)."""

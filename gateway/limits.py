@@ -187,6 +187,11 @@ ROUTES_STEADY_SECONDS: Final = 1.0
 # --- the gateway's own waits and bursts -------------------------------------------------------------------------
 CLOSE_BOOKS_SECONDS_MAX: Final = 5.0
 """T10: money and record of an ended turn, shielded from cancellation."""
+CLOSE_BOOKS_AFTER_DRAIN_SECONDS_MAX: Final = 1.0
+"""T7, T10: after the drain's end nobody waits longer for a store: what it has not answered is spooled, and the process
+ends within its 5 s. A store that is well answers in milliseconds."""
+HAND_OVER_BOOKS_SECONDS: Final = 0.25
+"""What is left of a wait that may last no longer: for the store's writer to take over all that is to be written."""
 WRITE_BATCH_SECONDS_MAX: Final = 6.0
 """A write to the store that has not returned by then hangs, and the store counts as away. Above the 5 s that SQLite and
 PostgreSQL wait for another's lock, or for a connection: where the store itself can say what is wrong, it is heard."""

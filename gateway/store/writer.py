@@ -39,6 +39,9 @@ RETRY_SECONDS: Final = 1.0
 """How often a store that is away is tried again: far below the interval at which leases are renewed."""
 CLOSE_SECONDS_MAX: Final = 2.0
 """How long the end of the process waits for the last batch; what it could not write stays in the spool."""
+SPOOL_AT_THE_END_SECONDS: Final = 0.5
+"""After that what still waits is spooled, before the rest of the wait: whoever kills a process that does not end soon
+takes nothing with it."""
 
 OWN_THREADS_MAX: Final = 2
 """A batch and, while it hangs, the spool."""
@@ -188,12 +191,23 @@ class Writer:
         """Write what waits; what cannot be written in time is in the spool when this returns."""
         self._is_closing = True
         self._wake.set()
-        with trio.CancelScope(shield=True, deadline=trio.current_time() + CLOSE_SECONDS_MAX):
-            for waiting in list(self._queue):
-                await waiting.is_answered.wait()
+        began = trio.current_time()
+        await self._wait_for_all(began + SPOOL_AT_THE_END_SECONDS)
+        with trio.CancelScope(shield=True):
+            await self._spool_insisted(list(self._queue))
+        if self._away is None:
+            await self._wait_for_all(began + CLOSE_SECONDS_MAX)
         self._is_closed = True
         with trio.CancelScope(shield=True):
             await self._spool_at_the_end(list(self._queue))
+            async with self._spooling:
+                if self._has_spooled and not self._queue:
+                    await self._clear_spool()
+
+    async def _wait_for_all(self, deadline: float) -> None:
+        with trio.CancelScope(shield=True, deadline=deadline):
+            for waiting in list(self._queue):
+                await waiting.is_answered.wait()
 
     @property
     def _all_clash(self) -> bool:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final
@@ -34,7 +35,7 @@ from gateway.ports import (
     TurnMeasures,
     TurnOpening,
 )
-from gateway.turn.mishaps import AWAY, NO_MONEY, ledger_is_away
+from gateway.turn.mishaps import NO_MONEY, STORE_AWAY, ledger_is_away
 from gateway.turn.origins import Origins, Step, Trace, Traces
 
 logger = structlog.get_logger("gateway.turn")
@@ -59,6 +60,8 @@ class BookKeeping:
     policy: ChargePolicy
     parts: PartTokens
     meter: Meter = field(default_factory=NoMeter)
+    latest: Callable[[], float] = lambda: math.inf
+    """When waits for a store end at the latest, once the process drains (T7): it writes on without them, or spools."""
 
 
 class Books:
@@ -141,7 +144,7 @@ class Books:
         steps: dict[str, Step] = {"resolve": partial(self._keeping.ledger.resolve, self.turn_id, Resolution(None))}
         if self._may_be_noted:
             seconds = trio.current_time() - self._opened_at
-            closing = TurnClosing(self.turn_id, AWAY, (), seconds, nanodollars=None, flags=())
+            closing = TurnClosing(self.turn_id, STORE_AWAY.code, (), seconds, nanodollars=None, flags=())
             steps["close_turn"] = partial(self._keeping.records.close_turn, closing)
         await self._carry_out(steps, UNDO_SECONDS_MAX)
 
@@ -254,7 +257,8 @@ class Books:
         begun before anything is waited for. A store that is away has then been told, and goes on writing when the wait
         for it is given up (ports.Ledger); only a step that failed is lost if it fails to the end."""
         failed: dict[str, bool] = {}
-        with _shielded(limits.CLOSE_BOOKS_SECONDS_MAX if seconds is None else seconds) as scope:
+        bound = limits.CLOSE_BOOKS_SECONDS_MAX if seconds is None else seconds
+        with _shielded(bound, self._keeping.latest()) as scope:
             async with trio.open_nursery() as nursery:
                 for name, step in steps.items():
                     nursery.start_soon(self._insist, name, step, failed)
@@ -367,5 +371,6 @@ def _logged(route: Route, report: AttemptReport) -> dict[str, str | None]:
     return {"route": route.name, "outcome": report.outcome, "reason": reason}
 
 
-def _shielded(seconds: float) -> trio.CancelScope:
-    return trio.CancelScope(shield=True, deadline=trio.current_time() + seconds)
+def _shielded(seconds: float, latest: float = math.inf) -> trio.CancelScope:
+    now = trio.current_time()
+    return trio.CancelScope(shield=True, deadline=min(now + seconds, max(latest, now + limits.HAND_OVER_BOOKS_SECONDS)))

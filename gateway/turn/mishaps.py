@@ -18,12 +18,9 @@ STORE_AWAY: Final = gateway_failure(
 )
 
 
-AWAY: Final = "ledger_unavailable"
-
-
 def ledger_is_away() -> Refusal:
-    """Nothing begins that nobody could note."""
-    return Refusal(AWAY, "no turn can start while the ledger is away")
+    """The same to a turn that has not begun."""
+    return Refusal(STORE_AWAY.code, STORE_AWAY.message)
 
 
 def selection_failure(door: Door) -> Failure:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import signal
 import sqlite3
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -25,9 +26,11 @@ from crash.fleets import (
     running,
     sqlite_store,
     stage,
+    url_of,
     wait_until,
 )
 from support.postgres import PostgresServer
+from support.processes import Process
 
 LEASE_SECONDS = 2.0
 AWAY_SECONDS = 7.0
@@ -167,3 +170,28 @@ def test_a_process_that_ends_in_an_outage_with_turns_running_closes_them_in_the_
         with s.serve():
             s.wait_until_at_rest()
         assert sorted(s.money().values()) == ["voided", "voided"]
+
+
+def test_workers_whose_store_goes_away_before_the_drain_ends_end_in_time_and_spool_what_they_cut(
+    sqlite_outage: Outage, tmp_path: Path
+) -> None:
+    """T7, T10, L2: the first write that meets the outage is that of the cut turns; the store says so after 5 s, the
+    supervisor waits for 4.5 s."""
+    with stage(tmp_path, sqlite_outage.store) as s:
+        s.file.write_text(s.file.read_text().replace("[server]", "[server]\ndrain_timeout = 2.0"))
+        command = [sys.executable, "-m", "gateway", "serve", "--config", str(s.file), "--port", "0", "--workers", "2"]
+        s.file.write_text(s.file.read_text().replace("lease = 1.0", "lease = 60.0"))
+        with Process(command) as process:
+            url = url_of(process)
+            with running(url, "silent", "silent") as asked, sqlite_outage.away():
+                process.signal(signal.SIGTERM)
+                assert process.wait(SOON_SECONDS) == 0, process.output
+                assert len(resolved_in(s)) == 2
+            assert '"worker_killed"' not in process.output
+        assert not any(one.is_completed for one in asked)
+        with s.serve() as (heir, _):
+            assert '"spool_replayed"' in heir.output
+            s.wait_until_at_rest()
+            assert '"lease_ended"' not in heir.output
+        assert sorted(s.money().values()) == ["voided", "voided"]
+        assert s.spooled() == []

@@ -21,6 +21,7 @@ from gateway.store.writer import (
     BATCH_OPERATIONS_MAX,
     CLOSE_SECONDS_MAX,
     RETRY_SECONDS,
+    SPOOL_AT_THE_END_SECONDS,
     WAITING_OPERATIONS_MAX,
     OwnThreads,
     Writer,
@@ -501,15 +502,15 @@ async def test_a_write_that_hung_and_fails_is_tried_again() -> None:
 
 async def test_the_end_writes_what_waits() -> None:
     """L2: nothing is lost on a normal exit."""
-    async with writing(seconds=0.5) as (scene, _):
+    async with writing(seconds=0.25) as (scene, _):
         scene.writer.insist_later(resolve(0))
-        await trio.sleep(0.25)
+        await trio.sleep(0.125)
         scene.writer.insist_later(RecordWrite("abandon_turn", {"turn_id": "turn"}))
         await scene.writer.aclose()
 
         assert len(scene.store.written) == 2
         assert scene.spool.works == []
-        assert trio.current_time() == 1.0
+        assert trio.current_time() == 0.5
 
 
 async def test_the_end_does_not_wait_for_a_store_that_hangs() -> None:
@@ -532,6 +533,28 @@ async def test_the_end_does_not_wait_for_a_store_that_hangs() -> None:
 
         assert trio.current_time() - began == CLOSE_SECONDS_MAX
         assert scene.spool.works == [resolve(0), resolve(1)]
+
+
+async def test_at_the_end_the_spool_has_what_waits_before_the_wait_is_over() -> None:
+    """L2: whoever kills the process meanwhile loses nothing; what the store takes after all leaves nothing behind."""
+    async with writing() as (scene, nursery):
+
+        async def slow_to_commit(blocking: Callable[[], object]) -> object:
+            is_commit = isinstance(blocking, partial) and blocking.func == scene.store.commit
+            await trio.sleep(1.75 if is_commit else 0.0)
+            return await inline(blocking)
+
+        writer = Writer(scene.store.commit, scene.spool, slow_to_commit)
+        nursery.start_soon(writer.run)
+        writer.insist_later(resolve(0))
+        await trio.sleep(0.25)
+        nursery.start_soon(writer.aclose)
+        await trio.sleep(SPOOL_AT_THE_END_SECONDS - 0.001)
+        assert scene.spool.works == []
+        await trio.sleep(0.002)
+        assert scene.spool.works == [resolve(0)]
+        await trio.sleep(2.0)
+        assert (scene.store.written, scene.spool.works) == ([resolve(0)], [])
 
 
 async def test_the_end_while_the_store_is_away_comes_soon() -> None:

@@ -259,3 +259,36 @@ async def refusal(w: DurableWorld, door: str) -> tuple[int | None, str | None]:
     """How one more turn ends."""
     client = await one_turn(w, door)
     return client.failure
+
+
+@pytest.mark.parametrize(
+    ("ends_at", "waits_until"),
+    [
+        pytest.param(26.0, 31.0, id="long-before-the-drains-end"),
+        pytest.param(26.999, 31.999, id="just-before-it-matters"),
+        pytest.param(27.0, 32.0, id="as-it-matters"),
+        pytest.param(27.001, 32.0, id="just-after"),
+        pytest.param(30.999, 32.0, id="just-before-the-drains-end"),
+        pytest.param(31.0, 32.0, id="cut-at-the-drains-end"),
+    ],
+)
+@in_orders(2)
+async def test_t7_a_second_after_the_drains_end_no_turn_waits_for_a_store(
+    door: str, ends_at: float, waits_until: float, sqlite: OpenDatabase, tmp_path: Path
+) -> None:
+    """T7, T10: the drain begins at 1 s and lasts 30 s; the store is away. All of it is in the spool then."""
+    trouble = Trouble(sqlite())
+    reply = A.reply(A.prelude, A.delta(), ends_at, A.completed())
+    async with durable_world(trouble, tmp_path / "spool", reply) as w:
+        async with turn_beside(w, door) as client:  # type: ignore[arg-type]  # it asks for an app
+            await trio.sleep_until(1.0)
+            trouble.is_away = True
+            w.gateway.drain()
+            await trio.sleep_until(waits_until - 0.0005)
+            assert w.gateway.engine.running_turns == 1
+            await trio.sleep_until(waits_until + 0.0005)
+            assert w.gateway.engine.running_turns == 0
+        assert client.events[-1].at == ends_at
+        await trio.sleep(2.0)
+        spooled = "".join(file.read_text() for file in (tmp_path / "spool").glob("*.jsonl"))
+        assert [spooled.count(f'{{"{step}"') for step in ("resolve", "close_turn", "close_attempt")] == [1, 1, 1]
