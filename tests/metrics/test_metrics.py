@@ -114,12 +114,12 @@ async def _refused(w: World, door: str, **fields: object) -> None:
 async def test_a_refusal_is_counted_by_its_code_and_is_no_turn(door: str) -> None:
     w = world(A.answer())
     await _refused(w, door, model="gpt-unknown")
-    await _refused(w, door, generate=False)
+    await _refused(w, door, previous_response_id="resp_unknown")
     assert samples(w) == {
         "worker 0": 1,
         "route_table": 1,
         f"refusals_total {door} model_not_found": 1,
-        f"refusals_total {door} unsupported_parameter": 1,
+        f"refusals_total {door} previous_response_not_found": 1,
     }
 
 
