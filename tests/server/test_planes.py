@@ -12,7 +12,7 @@ from gateway.core.events import Event, EventClass
 from gateway.core.messages import Deliver
 from gateway.downstream.connections import Departure, Wire, direct_of
 from gateway.downstream.http import HTTPClient
-from gateway.downstream.websocket import WebSocketClient
+from gateway.downstream.websocket_client import WebSocketClient
 from gateway.lock.driver import AUTHORIZED
 from gateway.lock.virtual import virtual_run
 from gateway.ports import Downstream
@@ -157,4 +157,7 @@ async def client_of(scope: Any, send: Any) -> Downstream:
     async def write(*frames: bytes) -> None:
         await direct.write(frames)
 
-    return WebSocketClient(write, Departure(), "req", None)
+    async def was_told(_failure_code: str | None) -> None:
+        """The connection stays."""
+
+    return WebSocketClient(write, Departure(), "req", None, was_told)

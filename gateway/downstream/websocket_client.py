@@ -1,0 +1,59 @@
+"""A turn's client behind the WebSocket door (ports.Downstream): what it is told, frame by frame (X4, W8, T6)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Awaitable, Callable
+
+from gateway.core.events import insert_members
+from gateway.core.messages import Deliver, DeliverFailure, Door
+from gateway.downstream.connections import Departure
+from gateway.downstream.errors import websocket_event, websocket_failure
+
+
+class WebSocketClient:
+    """One turn's client on a WebSocket (ports.Downstream)."""
+
+    door = Door.WEBSOCKET
+    quiet_deadline = math.inf
+
+    def __init__(
+        self,
+        send: Callable[..., Awaitable[None]],
+        departure: Departure,
+        turn_id: str,
+        stream_id: str | None,
+        was_told: Callable[[str | None], Awaitable[None]],
+    ) -> None:
+        self._send = send
+        self._departure = departure
+        self._turn_id = turn_id
+        self._was_told = was_told
+        self._stream = {} if stream_id is None else {"stream_id": stream_id}
+        self.failure_code: str | None = None
+        self.is_cut_off = False
+        """T6: a turn's frames have begun and not ended. No other turn may follow on the same socket."""
+
+    def __repr__(self) -> str:
+        return f"<WebSocketClient {self._turn_id}>"
+
+    async def write(self, frames: Deliver | DeliverFailure) -> None:
+        """One text frame for each event; exactly one for a failure (X4)."""
+        self.is_cut_off = True
+        if isinstance(frames, Deliver):
+            await self._send(*[insert_members(websocket_event(event), self._stream) for event in frames.events])
+        else:
+            self.failure_code = frames.failure.code
+            await self._send(insert_members(websocket_failure(frames, self._turn_id), self._stream))
+
+    async def write_quiet(self) -> None:
+        """A WebSocket has pings for that (W7)."""
+
+    async def end(self) -> None:
+        """The connection stays for the next turn, unless it has to end."""
+        self.is_cut_off = False
+        await self._was_told(self.failure_code)
+
+    async def wait_left(self) -> str:
+        """H7."""
+        return await self._departure.wait()
