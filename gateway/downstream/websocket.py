@@ -231,12 +231,8 @@ class Connection:
     # --- serving ------------------------------------------------------------------------------------------------
 
     async def _serve_line(self) -> None:
-        while not self._departure.has_left and not self._is_closed:
-            if trio.current_time() >= self._limit_at:
-                await self._end_at_limit()
-            elif self._draining.is_draining():
-                await self._end_at_drain()
-            elif len(self._line) > 0:
+        while not self._departure.has_left and not await self._has_ended():
+            if len(self._line) > 0:
                 await self._answer(self._line.next())
             else:
                 await self._wait_for_news()
@@ -263,7 +259,7 @@ class Connection:
         self._turns_begun += 1
         turn_id = f"{self._request_id}.{self._turns_begun}"
         heard = self.memory.heard()
-        client = WebSocketClient(self._send, self._departure, turn_id, frame.stream_id, heard)
+        client = WebSocketClient(self._send, self._departure, turn_id, frame.stream_id, heard, self._turn_was_told)
         self._turn_runs = True
         try:
             key = await self._admit()
@@ -314,6 +310,19 @@ class Connection:
         )
 
     # --- ending -------------------------------------------------------------------------------------------------
+
+    async def _has_ended(self) -> bool:
+        """Ends it if it is time."""
+        if not self._is_closed and trio.current_time() >= self._limit_at:
+            await self._end_at_limit()
+        elif not self._is_closed and self._draining.is_draining():
+            await self._end_at_drain()
+        return self._is_closed
+
+    async def _turn_was_told(self, failure_code: str | None) -> None:
+        """What has to end does so behind the turn's last frame, not behind its books: no client asks in between."""
+        self._limit_was_told = failure_code == CONNECTION_LIMIT.code
+        await self._has_ended()
 
     async def _end_at_limit(self) -> None:
         """W6: one error frame for each waiting create; one alone if the connection was idle."""

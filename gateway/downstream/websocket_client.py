@@ -1,4 +1,5 @@
-"""One turn's client on a WebSocket: a text frame for each event, one for a failure, and ears for what is remembered."""
+"""A turn's client behind the WebSocket door (ports.Downstream): what it is told, frame by frame (X4, W8, T6), and what
+its connection hears of it, to remember (W10)."""
 
 from __future__ import annotations
 
@@ -25,12 +26,14 @@ class WebSocketClient:
         turn_id: str,
         stream_id: str | None,
         heard: Heard,
+        was_told: Callable[[str | None], Awaitable[None]],
     ) -> None:
         self._send = send
         self._departure = departure
         self._turn_id = turn_id
         self._stream = {} if stream_id is None else {"stream_id": stream_id}
         self._heard = heard
+        self._was_told = was_told
         self.failure_code: str | None = None
         self.is_cut_off = False
         """T6: a turn's frames have begun and not ended. No other turn may follow on the same socket."""
@@ -53,8 +56,9 @@ class WebSocketClient:
         """A WebSocket has pings for that (W7)."""
 
     async def end(self) -> None:
-        """The connection stays for the next turn."""
+        """The connection stays for the next turn, unless it has to end."""
         self.is_cut_off = False
+        await self._was_told(self.failure_code)
 
     async def wait_left(self) -> str:
         """H7."""

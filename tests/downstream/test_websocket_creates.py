@@ -21,6 +21,7 @@ from gateway.lock.driver import Client, connect
 from gateway.ports import LedgerUnavailable
 from gateway.upstream.scripted import Reply
 from support.gateways import World, create_frame, world
+from support.stores import SlowLedger
 from support.virtual import in_every_order
 from support.voices import ANSWERED, A, B
 
@@ -210,6 +211,14 @@ async def test_a_busy_connection_is_closed_behind_its_turn() -> None:
     client = await drained_at(world(SLOW), 0.5, create_frame())
 
     assert (client.told, client.close_code, client.closed_at) == (SLOW_ANSWER, 1012, 2.0)
+
+
+@in_every_order
+async def test_a_busy_connection_is_closed_behind_its_turn_and_not_behind_its_books() -> None:
+    """T7, T10: the reservation takes three seconds, the settlement three more, and no client asks into them."""
+    client = await drained_at(world(SLOW, ledger=SlowLedger), 0.5, create_frame())
+
+    assert (client.told, client.close_code, client.closed_at) == (SLOW_ANSWER, 1012, 5.0)
 
 
 @in_every_order

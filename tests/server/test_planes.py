@@ -158,4 +158,7 @@ async def client_of(scope: Any, send: Any) -> Downstream:
     async def write(*frames: bytes) -> None:
         await direct.write(frames)
 
-    return WebSocketClient(write, Departure(), "req", None, Heard(0))
+    async def was_told(_failure_code: str | None) -> None:
+        """The connection stays."""
+
+    return WebSocketClient(write, Departure(), "req", None, Heard(0), was_told)

@@ -6,7 +6,7 @@ import trio
 from gateway.lock.driver import connect
 from gateway.upstream.scripted import Break, Silence
 from support.gateways import Seen, World, assert_all_is_well, create_frame, play, seen, world
-from support.stores import SlowRecords
+from support.stores import SlowLedger, SlowRecords
 from support.virtual import in_every_order
 from support.voices import ANSWERED, A, B, C, repeat
 
@@ -57,6 +57,14 @@ async def test_a_running_turn_is_cut_at_that_instant(would_end_at: float) -> Non
     )
     assert (client.events[-1].at, client.closed_at, client.close_code) == (3600.0, 3600.0, 1001)
     assert (w.closed_at, w.ended_at) == ([3600.0], [10.0])
+
+
+@in_every_order
+async def test_a_socket_whose_turn_is_cut_closes_at_that_instant_whatever_the_books_take() -> None:
+    """W6, T10: so that a client that asks at once asks on a new one."""
+    w = world(A.reply(A.prelude, A.delta(), Silence()), B.answer(), ledger=SlowLedger)
+    client = await play(w, "websocket", begins_at=3590.0)
+    assert (client.told, client.closed_at, client.close_code) == ([*OUT, f"error {LIMIT}"], 3600.0, 1001)
 
 
 @in_every_order
