@@ -93,7 +93,24 @@ class Delivery:
                 self._text_bytes_issued += delivered_text_bytes(event)
             else:
                 self._note_parsed(event)
-        self._last_output = next((event for event in reversed(events) if _is_numbered(event)), self._last_output)
+        self._note_numbered(events)
+
+    def passes(self, event: Event) -> bool:
+        """Whether nothing is left to decide about an event: output behind output."""
+        return event.kind is OUTPUT and self.output_was_issued and self.can_carry(event)
+
+    def passed(self, events: Sequence[Event]) -> None:
+        """The writer took these at once, behind everything issued before: all of them pass."""
+        for event in events:
+            self._text_bytes_issued += delivered_text_bytes(event)
+        self.text_bytes = self._text_bytes_issued
+        self._note_numbered(events)
+
+    def _note_numbered(self, events: Sequence[Event]) -> None:
+        for event in reversed(events):
+            if event.kind is OUTPUT and NUMBERED in event.data:
+                self._last_output = event
+                return
 
     def _issue_whole(self, events: Sequence[Event], at: float) -> None:
         """H1."""
@@ -142,7 +159,3 @@ def is_utf8(data: bytes) -> bool:
     except UnicodeDecodeError:
         return False
     return True
-
-
-def _is_numbered(event: Event) -> bool:
-    return event.kind is OUTPUT and NUMBERED in event.data

@@ -110,6 +110,20 @@ class Turn:
         """The next instant at which the machine wants a step, infinity for none."""
         return self._due[0]
 
+    def lets_pass(self, events: Sequence[Event], at: float) -> bool:
+        """Whether a batch seen at `at` may go to the client past `step`: output behind output, all before it handed
+        over, no deadline due by then. Whoever has handed it over says `passed`."""
+        if self.phase is not Phase.RUNNING or self._delivery.handing_since is not None or at >= self._due[0]:
+            return False
+        return all(map(self._delivery.passes, events))
+
+    def passed(self, events: Sequence[Event], at: float) -> None:
+        """T4: what `step` would have made of a batch that was handed over at the instant at which it was seen."""
+        if self._attempt is not None:
+            self._attempt.heard_at(at)
+            self._delivery.passed(events)
+            self._due = self._next_due()
+
     def step(self, arrived: Input, at: float) -> list[Command]:
         """Take one input seen at `at`; first every deadline that was due by then. What one step delivers is one piece,
         and the first command: one write, and one Handed for all of it."""
@@ -173,7 +187,7 @@ class Turn:
         """Output that follows output is passed on in one piece; every other event is looked at."""
         passing: list[Event] = []
         for event in batch.events:
-            if self._passes(event):
+            if self.phase is Phase.RUNNING and self._delivery.passes(event):
                 passing.append(event)
             else:
                 self._deliver(passing, at)
@@ -182,12 +196,6 @@ class Turn:
         if self._attempt is not None:
             self._attempt.heard_at(at)
         self._deliver(passing, at)
-
-    def _passes(self, event: Event) -> bool:
-        """Whether nothing is left to decide about an event: output after output."""
-        if event.kind is not EventClass.OUTPUT or self.phase is not Phase.RUNNING:
-            return False
-        return self._delivery.output_was_issued and self._delivery.can_carry(event)
 
     def _event(self, event: Event, at: float) -> None:
         attempt = self._attempt
@@ -347,18 +355,12 @@ class Turn:
         self._is_draining = True
         self._house_due = min((self._rules.cut_at, Clock.T5), (drain.ends_at, Clock.T7))
 
-    def _gateway_failed(self, failed: GatewayFailed, at: float) -> None:
-        self._fail(failed.failure, at)
-
     def _handed(self, _handed: Handed, at: float) -> None:
         """T4: while the client was the slow side, the upstream's silence did not count."""
         since = self._delivery.handing_since
         if self._attempt is not None and since is not None:
             self._attempt.unheard(since, at)
         self._delivery.handed()
-
-    def _tick(self, _tick: Tick, _at: float) -> None:
-        """The deadlines were looked at already."""
 
     def _deliver(self, events: Sequence[Event], at: float) -> None:
         """Hand events over: the commit point, the first time. There is nobody to take them once the client left."""
@@ -385,8 +387,8 @@ _HANDLERS: Final[dict[type[Input], Handler]] = {
     DrainStarted: Turn._drain_started,
     Circumstances: Turn._circumstances,
     Handed: Turn._handed,
-    GatewayFailed: Turn._gateway_failed,
-    Tick: Turn._tick,
+    GatewayFailed: lambda turn, failed, at: turn._fail(failed.failure, at),
+    Tick: lambda _turn, _tick, _at: None,  # the deadlines were looked at already
 }
 
 _EVENT_HANDLERS: Final[dict[EventClass, EventHandler]] = {

@@ -19,6 +19,7 @@ from quart_trio.asgi import TrioASGIHTTPConnection, TrioASGIWebsocketConnection
 from quart_trio.wrappers import TrioResponse
 
 from gateway.beside_asgi import DIRECT, INBOUND, Direct, Inbound
+from gateway.core.messages import Taken
 from gateway.ports import NoBounds
 
 Send = Callable[[dict[str, Any]], Awaitable[None]]
@@ -74,6 +75,11 @@ class Wire:
             await self._send({"type": "http.response.body", "body": data, "more_body": True})
         else:
             await self._direct.write((data,))
+
+    def write_at_once(self, data: bytes) -> Taken:
+        """Send a piece of the body if that takes no wait; the rest of one that was taken in part leaves with the next,
+        an empty one too."""
+        return Taken.NOTHING if self._direct is None else self._direct.write_at_once((data,))
 
     async def end(self, data: bytes = b"") -> None:
         """Send the last piece of the body."""

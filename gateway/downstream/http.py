@@ -9,7 +9,7 @@ is silent a comment leaves every 15 s, but never before the headers (H6). One bo
 from __future__ import annotations
 
 import math
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -19,8 +19,9 @@ from quart_trio import QuartTrio
 
 from gateway import limits
 from gateway.core.eligibility import StatePolicy
+from gateway.core.events import Event
 from gateway.core.failures import PUBLIC_CODES, Failure, Refusal, UpstreamAnswer
-from gateway.core.messages import Deliver, DeliverFailure, Door, Head, Headers
+from gateway.core.messages import Deliver, DeliverFailure, Door, Head, Headers, Taken
 from gateway.core.request import COMPACT, INPUT_TOKENS, RESPONSES, RequestBody
 from gateway.core.whole import bare_response
 from gateway.downstream.addresses import client_address
@@ -234,6 +235,17 @@ class HTTPClient:
         else:
             await self._write_status(frames.failure)
 
+    def pass_on(self, events: Sequence[Event], now: float) -> Taken:
+        """Events as they came, behind others."""
+        taken = self._wire.write_at_once(events[0].block if len(events) == 1 else _blocks(events))
+        if taken is not Taken.NOTHING:
+            self._quiet_deadline = now + limits.KEEPALIVE_SECONDS
+        return taken
+
+    async def write_rest(self) -> None:
+        """A piece that was taken in part."""
+        await self._wire.write(b"")
+
     async def write_quiet(self) -> None:
         """Headers, if they have not left, and a comment."""
         await self._start(None)
@@ -261,7 +273,7 @@ class HTTPClient:
 
     async def _write_events(self, frames: Deliver) -> None:
         await self._start(frames.head)
-        await self._wire.write(b"".join([event.block for event in frames.events]))
+        await self._wire.write(_blocks(frames.events))
         self._spoke()
 
     async def _start(self, head: Head | None) -> None:
@@ -301,6 +313,10 @@ class WholeClient(HTTPClient):
         passed = () if frames.head is None else headers_down(frames.head.headers)
         body = bare_response(frames.events[-1])
         await self._write_whole(200, (JSON_CONTENT, *WHOLE_BODY, *self._own_headers(), *passed), body)
+
+
+def _blocks(events: Sequence[Event]) -> bytes:
+    return b"".join([event.block for event in events])
 
 
 def _passed(answer: UpstreamAnswer) -> Headers:

@@ -10,8 +10,7 @@ is answered, and the connection closes (W6, T7).
 
 from __future__ import annotations
 
-import math
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
@@ -25,19 +24,19 @@ from quart_trio import QuartTrio
 from gateway import limits
 from gateway.beside_asgi import INBOUND, Inbound
 from gateway.core.eligibility import StatePolicy
-from gateway.core.events import insert_members
 from gateway.core.failures import PUBLIC_CODES, Refusal
 from gateway.core.keys import Key
-from gateway.core.messages import Deliver, DeliverFailure, Door
+from gateway.core.messages import Door
 from gateway.core.rules import CONNECTION_LIMIT
 from gateway.downstream.addresses import client_address
 from gateway.downstream.aside import Aside
 from gateway.downstream.auth import Keys
 from gateway.downstream.bodies import turn_request
 from gateway.downstream.connections import Departure, direct_of
-from gateway.downstream.errors import refusal_body, to_json, websocket_event, websocket_failure, websocket_refusal
+from gateway.downstream.errors import refusal_body, to_json, websocket_refusal
 from gateway.downstream.frames import Create, Frame, Line, Refused, Steer, bytes_of, echo, read_frame
 from gateway.downstream.headers import chosen_subprotocol
+from gateway.downstream.websocket_client import WebSocketClient
 from gateway.ports import Draining, Meter, NoBounds, NoMeter, Order, Places, Turns
 
 logger = structlog.get_logger("gateway.websocket")
@@ -257,7 +256,7 @@ class Connection:
     async def _create(self, frame: Create) -> None:
         self._turns_begun += 1
         turn_id = f"{self._request_id}.{self._turns_begun}"
-        client = WebSocketClient(self._send, self._departure, turn_id, frame.stream_id)
+        client = WebSocketClient(self._send, self._direct, self._departure, turn_id, frame.stream_id)
         self._turn_runs = True
         try:
             key = await self._admit()
@@ -357,44 +356,3 @@ def _steer_refusal(frame: Steer) -> bytes:
     returned = ",".join(f'"{name}":{frame.body.text_of(name) or "null"}' for name in RETURNED)
     head, tail = to_json({"type": "response.steer.failed"}), to_json({"error": error, **echo(frame.body)})
     return head[:-1] + b',"steer":{' + returned.encode() + b"}," + tail[1:]
-
-
-class WebSocketClient:
-    """One turn's client on a WebSocket (ports.Downstream)."""
-
-    door = Door.WEBSOCKET
-    quiet_deadline = math.inf
-
-    def __init__(
-        self, send: Callable[..., Awaitable[None]], departure: Departure, turn_id: str, stream_id: str | None
-    ) -> None:
-        self._send = send
-        self._departure = departure
-        self._turn_id = turn_id
-        self._stream = {} if stream_id is None else {"stream_id": stream_id}
-        self.failure_code: str | None = None
-        self.is_cut_off = False
-        """T6: a turn's frames have begun and not ended. No other turn may follow on the same socket."""
-
-    def __repr__(self) -> str:
-        return f"<WebSocketClient {self._turn_id}>"
-
-    async def write(self, frames: Deliver | DeliverFailure) -> None:
-        """One text frame for each event; exactly one for a failure (X4)."""
-        self.is_cut_off = True
-        if isinstance(frames, Deliver):
-            await self._send(*[insert_members(websocket_event(event), self._stream) for event in frames.events])
-        else:
-            self.failure_code = frames.failure.code
-            await self._send(insert_members(websocket_failure(frames, self._turn_id), self._stream))
-
-    async def write_quiet(self) -> None:
-        """A WebSocket has pings for that (W7)."""
-
-    async def end(self) -> None:
-        """The connection stays for the next turn."""
-        self.is_cut_off = False
-
-    async def wait_left(self) -> str:
-        """H7."""
-        return await self._departure.wait()

@@ -33,7 +33,7 @@ from gateway.core.request import TurnRequest
 from gateway.core.sse import BlockTooLarge, SSEParser
 from gateway.core.whole import is_cut_short, whole_event
 from gateway.encodings import Decoder, EncodingError, decoder_for
-from gateway.ports import Stamped, UpstreamCall
+from gateway.ports import Inputs, UpstreamCall
 from gateway.upstream.answers import (
     Credential,
     WireHeaders,
@@ -54,7 +54,6 @@ ASKED_FOR: Final = {"content-type": "application/json", "accept-encoding": "iden
 ACCEPTED: Final = {True: "text/event-stream", False: "application/json"}
 """By whether a stream is asked for."""
 T = TypeVar("T")
-Inputs = trio.MemorySendChannel[Stamped]
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,10 +13,11 @@ from gateway.core.alias import with_model
 from gateway.core.failures import Refusal
 from gateway.core.keys import Key
 from gateway.core.messages import DeliverFailure
-from gateway.downstream import bodies, errors, frames, headers, http, websocket
+from gateway.downstream import bodies, errors, frames, headers, http, websocket, websocket_client
 from gateway.downstream.auth import Keys
 from gateway.downstream.http import HTTPClient
-from gateway.downstream.websocket import WebSocketClient, WebSocketDoor
+from gateway.downstream.websocket import WebSocketDoor
+from gateway.downstream.websocket_client import WebSocketClient
 from gateway.keys import rates
 from gateway.keys.rates import RequestRates
 from gateway.lock.mutants.flips import Mutant, everywhere, swapped, without
@@ -93,7 +94,9 @@ def _error_alone(told: Any, request_id: str) -> bytes:
 
 def _websocket() -> Iterator[Mutant]:
     yield Mutant(
-        "W8: a stream_id is not put in", ("W8",), swapped(websocket, "insert_members", lambda data, _members: data)
+        "W8: a stream_id is not put in",
+        ("W8",),
+        swapped(websocket_client, "insert_members", lambda data, _members: data),
     )
     for by in (1, -1):
         word = "longer" if by > 0 else "shorter"
