@@ -91,6 +91,7 @@ class Turn:
         self._is_draining = False
         self._house_due: Due = (rules.cut_at, Clock.T5)
         self._due = self._house_due
+        self._has_passed = False
         self._hold = Hold(rules.hold_seconds, rules.hold_bytes_max, rules.hold_events_max)
         self._aside = Hold(math.inf, rules.hold_bytes_max, rules.hold_events_max)
         self._delivery = Delivery(door, is_whole=rules.is_whole)
@@ -108,27 +109,29 @@ class Turn:
     @property
     def deadline(self) -> float:
         """The next instant at which the machine wants a step, infinity for none."""
-        return self._due[0]
+        return self._next_due()[0] if self._has_passed else self._due[0]
 
     def lets_pass(self, events: Sequence[Event], at: float) -> bool:
         """Whether a batch seen at `at` may go to the client past `step`: output behind output, all before it handed
         over, no deadline due by then. Whoever has handed it over says `passed`."""
-        if self.phase is not Phase.RUNNING or self._delivery.handing_since is not None or at >= self._due[0]:
+        if self.phase is not Phase.RUNNING or self._delivery.handing_since is not None:
             return False
-        return all(map(self._delivery.passes, events))
+        return (at < self._due[0] or at < self.deadline) and self._delivery.passes(events)
 
     def passed(self, events: Sequence[Event], at: float) -> None:
-        """T4: what `step` would have made of a batch that was handed over at the instant at which it was seen."""
+        """What `step` would have made of a batch that was handed over as it was seen: T4 is due later than it was."""
         if self._attempt is not None:
             self._attempt.heard_at(at)
             self._delivery.passed(events)
-            self._due = self._next_due()
+            self._has_passed = True
 
     def step(self, arrived: Input, at: float) -> list[Command]:
         """Take one input seen at `at`; first every deadline that was due by then. What one step delivers is one piece,
         and the first command: one write, and one Handed for all of it."""
         if isinstance(arrived, ClientLeft) and self._left is None:
             self._left = arrived, at
+        if self._has_passed:
+            self._due, self._has_passed = self._next_due(), False
         while self._due[0] < at or (self._due[0] == at and not isinstance(arrived, ClientLeft)):
             self._expire(*self._due)
             self._due = self._next_due()
@@ -187,7 +190,7 @@ class Turn:
         """Output that follows output is passed on in one piece; every other event is looked at."""
         passing: list[Event] = []
         for event in batch.events:
-            if self.phase is Phase.RUNNING and self._delivery.passes(event):
+            if self.phase is Phase.RUNNING and self._delivery.passes((event,)):
                 passing.append(event)
             else:
                 self._deliver(passing, at)
@@ -375,10 +378,7 @@ class Turn:
 
 # --- tables -----------------------------------------------------------------------------------------------------
 
-Handler = Callable[[Turn, Any, float], None]
-EventHandler = Callable[[Turn, Attempt, Event, float], None]
-
-_HANDLERS: Final[dict[type[Input], Handler]] = {
+_HANDLERS: Final[dict[type[Input], Callable[[Turn, Any, float], None]]] = {
     AttemptStarted: Turn._attempt_started,
     Opened: Turn._opened,
     Batch: Turn._batch,
@@ -391,7 +391,7 @@ _HANDLERS: Final[dict[type[Input], Handler]] = {
     Tick: lambda _turn, _tick, _at: None,  # the deadlines were looked at already
 }
 
-_EVENT_HANDLERS: Final[dict[EventClass, EventHandler]] = {
+_EVENT_HANDLERS: Final[dict[EventClass, Callable[[Turn, Attempt, Event, float], None]]] = {
     EventClass.LIFECYCLE: Turn._hold_or_pass,
     EventClass.NEUTRAL: Turn._hold_or_pass,
     EventClass.OUTPUT: Turn._output,

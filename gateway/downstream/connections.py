@@ -7,7 +7,7 @@ disconnect too. A turn wants to know instead: it has an upstream to close and bo
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import ExitStack
 from typing import Any, Final, cast
 
@@ -76,10 +76,10 @@ class Wire:
         else:
             await self._direct.write((data,))
 
-    def write_at_once(self, data: bytes) -> Taken:
-        """Send a piece of the body if that takes no wait; the rest of one that was taken in part leaves with the next,
+    def write_at_once(self, pieces: Sequence[bytes]) -> Taken:
+        """Send a part of the body if that takes no wait; the rest of one that was taken in part leaves with the next,
         an empty one too."""
-        return Taken.NOTHING if self._direct is None else self._direct.write_at_once((data,))
+        return Taken.NOTHING if self._direct is None else self._direct.write_at_once(pieces)
 
     async def end(self, data: bytes = b"") -> None:
         """Send the last piece of the body."""

@@ -214,17 +214,13 @@ class HTTPClient:
     def __init__(self, wire: Wire, request_id: str, start_at: float) -> None:
         self._wire = wire
         self._request_id = request_id
-        self._quiet_deadline = start_at
+        self.quiet_deadline = start_at
+        """H6, H9."""
         self._has_started = False
         self._has_ended = False
 
     def __repr__(self) -> str:
         return f"<HTTPClient {self._request_id}, started={self._has_started}>"
-
-    @property
-    def quiet_deadline(self) -> float:
-        """H6, H9."""
-        return self._quiet_deadline
 
     async def write(self, frames: Deliver | DeliverFailure) -> None:
         """Events as they came; a failure as a real status if nothing has left yet, else as events."""
@@ -237,9 +233,9 @@ class HTTPClient:
 
     def pass_on(self, events: Sequence[Event], now: float) -> Taken:
         """Events as they came, behind others."""
-        taken = self._wire.write_at_once(events[0].block if len(events) == 1 else _blocks(events))
+        taken = self._wire.write_at_once([event.block for event in events])
         if taken is not Taken.NOTHING:
-            self._quiet_deadline = now + limits.KEEPALIVE_SECONDS
+            self.quiet_deadline = now + limits.KEEPALIVE_SECONDS
         return taken
 
     async def write_rest(self) -> None:
@@ -286,7 +282,7 @@ class HTTPClient:
         return ("x-request-id", self._request_id), ("x-billing-transaction-id", self._request_id)
 
     def _spoke(self) -> None:
-        self._quiet_deadline = trio.current_time() + limits.KEEPALIVE_SECONDS
+        self.quiet_deadline = trio.current_time() + limits.KEEPALIVE_SECONDS
 
     async def _write_status(self, failure: Failure) -> None:
         """X2: the upstream's own answer, or ours; nothing was delivered, so nothing is lost."""

@@ -41,15 +41,6 @@ class Trace:
     marks: tuple[str, ...]
 
 
-def tells_of_origin(events: Sequence[Event]) -> bool:
-    """Whether any of them may: deltas, and what else is no item, are not looked into."""
-    return any(map(_may_tell, events))
-
-
-def _may_tell(event: Event) -> bool:
-    return event.body is not None or event.type == ITEM_DONE
-
-
 class Traces:
     """What one turn's events tell of their origin. Whose response is stored nowhere has ids that nobody can resolve
     later; what it has sealed can be sent again (O3)."""
@@ -63,8 +54,8 @@ class Traces:
         return f"<Traces of {self._response_id}, {len(self._marks)} marks>"
 
     def new(self, events: Sequence[Event]) -> Trace | None:
-        """What has not been told yet."""
-        telling = [event for event in events if _may_tell(event)]
+        """What has not been told yet. Deltas, and what else is no item, are not looked into."""
+        telling = [event for event in events if event.body is not None or event.type == ITEM_DONE]
         named = None
         marks: list[str] = []
         for event in telling:

@@ -52,7 +52,7 @@ from gateway.ports import Downstream, LedgerUnavailable, Model, Order, Route, St
 from gateway.turn.books import Books
 from gateway.turn.inputs import let_the_instant_pass, no_inputs, passes_on, request_id_of
 from gateway.turn.mishaps import INTERNAL_FAILURE, STORE_AWAY, is_bug, selection_failure
-from gateway.turn.origins import tells_of_origin
+from gateway.turn.origins import ITEM_DONE
 from gateway.turn.passing import Inlet
 from gateway.turn.selection import Chosen, Selection
 from gateway.turn.writing import Frames, Writing
@@ -254,9 +254,12 @@ class RunningTurn:
 
     def _passes(self, batch: Batch, at: float) -> bool:
         """Hand a batch straight to the client, if nothing is queued before it, and nothing left to decide about it."""
-        if self._mail or self._outgoing or tells_of_origin(batch.events):
+        if self._mail or self._outgoing or not self._turn.lets_pass(batch.events, at):
             return False
-        if not self._turn.lets_pass(batch.events, at) or not self._writing.pass_on(batch.events, trio.current_time()):
+        for event in batch.events:
+            if event.type == ITEM_DONE:  # O3: its origin is to be learned
+                return False
+        if not self._writing.pass_on(batch.events, trio.current_time()):
             return False
         self._turn.passed(batch.events, at)
         return True

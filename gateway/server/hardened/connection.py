@@ -194,10 +194,8 @@ class HardenedServer(TCPServer):
             sent = self._socket.send(data)
         except OSError:
             return Taken.NOTHING
-        if sent == len(data):
-            return Taken.ALL
         self._held_back = data[sent:]
-        return Taken.PART
+        return Taken.PART if self._held_back else Taken.ALL
 
     def _behind_held_back(self, data: bytes) -> bytes:
         if self._held_back:

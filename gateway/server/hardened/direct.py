@@ -88,24 +88,25 @@ class DirectBody:
     async def write(self, pieces: Sequence[bytes]) -> None:
         """Send them as one chunk."""
         data = pieces[0] if len(pieces) == 1 else b"".join(pieces)
-        if self._stream.closed:
-            await trio.lowlevel.checkpoint()
-        elif self._is_open:
+        if self._is_open:
             await self._way.write(chunk(data) if data else b"")
+        elif self._stream.closed:
+            await trio.lowlevel.checkpoint()
         else:
             message: Any = {"type": "http.response.body", "body": data, "more_body": True}
             await self._stream.app_send(message)
 
     def write_at_once(self, pieces: Sequence[bytes]) -> Taken:
         """Send them as one chunk, if that takes no wait."""
-        if self._stream.closed or not self._is_open:
+        if not self._is_open:
             return Taken.NOTHING
-        return self._way.write_at_once(chunk(pieces[0] if len(pieces) == 1 else b"".join(pieces)))
+        return self._way.write_at_once(chunk(b"".join(pieces)))
 
     @property
     def _is_open(self) -> bool:
         """Whether h11 would frame a piece in just this way."""
-        return self._is_chunked and self._stream.state is ASGIHTTPState.RESPONSE
+        stream = self._stream
+        return self._is_chunked and stream.state is ASGIHTTPState.RESPONSE and not stream.closed
 
 
 class DirectTexts:
@@ -132,8 +133,7 @@ class DirectTexts:
         if not self._is_open:
             return Taken.NOTHING
         self._on_write()
-        frames = text_frame(pieces[0]) if len(pieces) == 1 else b"".join([text_frame(piece) for piece in pieces])
-        return self._way.write_at_once(frames)
+        return self._way.write_at_once(b"".join([text_frame(piece) for piece in pieces]))
 
     @property
     def _is_open(self) -> bool:
