@@ -93,11 +93,11 @@ class HTTPDoor:
 
     async def create(self) -> Response:
         """One turn."""
-        return await self._serve(RESPONSES, self._run_turn)
+        return await self._serve(RESPONSES, self._turns.run_turn)
 
     async def compact(self) -> Response:
         """A turn without streaming (B9)."""
-        return await self._serve(COMPACT, self._run_turn)
+        return await self._serve(COMPACT, self._turns.run_turn)
 
     async def count(self) -> Response:
         """A question that is no turn, and free (B9)."""
@@ -121,9 +121,6 @@ class HTTPDoor:
                 await client.refuse(refusal)
 
         return TurnResponse(run)
-
-    async def _run_turn(self, order: Order, client: HTTPClient) -> None:
-        await self._turns.run_turn(order, client)
 
     async def _ask(self, order: Order, client: HTTPClient) -> None:
         """A client that leaves withdraws its question (H7)."""
