@@ -12,17 +12,14 @@ before anything passes.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
 
 import trio
 
+from gateway import limits
 from gateway.core.messages import Batch
 from gateway.ports import Stamped
 
 Passes = Callable[[Batch, float], bool]
-
-PASSES_PER_CHECKPOINT: Final = 32
-"""So many batches in a row; then others have their turn."""
 
 
 class Inlet:
@@ -31,7 +28,7 @@ class Inlet:
     def __init__(self, channel: trio.MemorySendChannel[Stamped], passes: Passes) -> None:
         self._channel = channel
         self._passes = passes
-        self._passed = 0
+        self._passed_events = 0
         self.is_on_its_way = False
         """Whether an input was sent that nobody has looked at; whoever does, says so here."""
 
@@ -42,8 +39,9 @@ class Inlet:
         """Hand an input over (ports.Inputs)."""
         arrived, at = value
         if isinstance(arrived, Batch) and not self.is_on_its_way and self._passes(arrived, at):
-            self._passed += 1
-            if self._passed % PASSES_PER_CHECKPOINT == 0:
+            self._passed_events += len(arrived.events)
+            if self._passed_events >= limits.BATCH_EVENTS_MAX:  # an adapter may not have waited for what it sends
+                self._passed_events = 0
                 await trio.lowlevel.checkpoint()
             return
         self.is_on_its_way = True

@@ -8,9 +8,15 @@ from collections.abc import Iterator
 
 import pytest
 import trio
+import trio.testing
 
-from gateway.core.messages import Taken
+from gateway import limits
+from gateway.core.events import Event, EventClass
+from gateway.core.messages import Batch, Taken, Tick
 from gateway.lock.driver import Client, Message
+from gateway.lock.virtual import virtual_run
+from gateway.ports import Stamped
+from gateway.turn.passing import Inlet
 from gateway.upstream.scripted import Break, Silence, Step
 from support.gateways import play, turn, words_of_failure, world
 from support.virtual import in_every_order
@@ -19,6 +25,7 @@ from support.voices import A, B, repeat
 DELTA = "output_text.delta"
 HELD = ["created", "in_progress"]
 GONE = ["a client_disconnected (client_disconnected)"]
+OUTPUT_EVENT = Event(EventClass.OUTPUT, "response.output_text.delta", b"{}", b"data: {}\n\n", None)
 STREAM: list[Step] = [A.prelude, 1.0, A.delta()]
 
 
@@ -187,3 +194,56 @@ async def test_a_failure_leaves_behind_the_rest(door: str) -> None:
         await choke(client, 20.0)
     assert client.told == [*HELD, DELTA, DELTA, *words_of_failure(door, "stream_read_error")]
     assert {at for at, _ in client.times[3:]} == {20.0}
+
+
+# --- among others -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.trio(run=virtual_run)
+async def test_an_adapter_that_never_waits_lets_others_have_their_turn() -> None:
+    """What passes takes no wait: a long run of it yields between."""
+    sending, receiving = trio.open_memory_channel[Stamped](0)
+    inlet = Inlet(sending, lambda _batch, _at: True)
+    turns = 0
+
+    async def count() -> None:
+        nonlocal turns
+        while True:
+            await trio.lowlevel.checkpoint()
+            turns += 1
+
+    async with trio.open_nursery() as nursery, sending, receiving:
+        nursery.start_soon(count)
+        for _ in range(10 * limits.BATCH_EVENTS_MAX):
+            await inlet.send((Batch([OUTPUT_EVENT]), 0.0))
+        nursery.cancel_scope.cancel()
+    assert turns >= 8
+
+
+@pytest.mark.trio(run=virtual_run)
+async def test_what_goes_through_the_channel_is_not_overtaken() -> None:
+    """What was sent and not yet looked at holds up what could pass."""
+    sending, receiving = trio.open_memory_channel[Stamped](0)
+    passed: list[float] = []
+    came: list[float] = []
+
+    def passes(_batch: Batch, at: float) -> bool:
+        passed.append(at)
+        return True
+
+    inlet = Inlet(sending, passes)
+
+    async def look() -> None:
+        async for _arrived, at in receiving:
+            came.append(at)
+            inlet.is_on_its_way = at < 3
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(look)
+        await inlet.send((Tick(), 1.0))
+        await inlet.send((Batch([OUTPUT_EVENT]), 2.0))
+        await inlet.send((Batch([OUTPUT_EVENT]), 3.0))
+        await trio.testing.wait_all_tasks_blocked()
+        await inlet.send((Batch([OUTPUT_EVENT]), 4.0))
+        inlet.close()
+    assert (came, passed) == ([1.0, 2.0, 3.0], [4.0])
