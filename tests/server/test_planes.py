@@ -1,6 +1,7 @@
 """On either data plane a client gets the same bytes at the same times, whatever becomes of its turn."""
 
 import json
+import random
 import sys
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
@@ -16,11 +17,14 @@ from gateway.downstream.websocket_client import WebSocketClient
 from gateway.lock.driver import AUTHORIZED
 from gateway.lock.virtual import virtual_run
 from gateway.ports import Downstream
+from gateway.server.hardened.connection import HardenedServer
 from gateway.server.hardened.direct import DirectBody, DirectTexts
 from gateway.upstream.scripted import Break, Reply, Silence
 from server.attacks.websocket_cases import HANDSHAKE
 from server.attacks.wire import request, text
 from server.hardened.stage import PLANE, connected
+from server.hardened.test_direct import told
+from server.hardened.test_framing import received_by_h11
 from support.gateways import World, create, create_frame, world
 from support.voices import A, B
 
@@ -112,6 +116,51 @@ async def test_the_fast_plane_is_the_short_way(
     await heard(lambda: world(Reply((A.prelude, A.delta(), 1.0, A.delta(), 1.0, A.completed()))), door, plane)
     assert len(taken) == writes
     assert len(passed) == writes // 2
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("door", ["http", "websocket"])
+async def test_a_client_that_reads_by_fits_and_starts_gets_every_byte_in_its_place(
+    door: str, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """E10, W7: what passes is taken whole, in part or not at all, pings stand between; whoever wrote what."""
+    taken: list[Taken] = []
+    write_at_once = HardenedServer.write_at_once
+
+    def noting(self: HardenedServer, data: bytes) -> Taken:
+        taken.append(write_at_once(self, data))
+        return taken[-1]
+
+    monkeypatch.setattr(HardenedServer, "write_at_once", noting)
+    chance = random.Random(seed)
+    texts = [chr(ord("a") + number % 26) * chance.choice([10, 100, 1000, 3000, 20_000]) for number in range(150)]
+    steps = [step for text in texts for step in (A.delta(text), chance.choice([0.001, 0.01, 0.1, 1.0]))]
+    w = world(Reply((A.prelude, A.delta("begins"), 0.1, *steps, A.completed())), A.answer())
+    heard = b""
+    PLANE.is_fast = True
+    try:
+        async with connected(w.app, **SETTINGS) as stage:
+            await stage.client.send_all(asked(door))
+            with trio.move_on_after(2000):
+                while data := await stage.client.receive_some(chance.choice([100, 1000, 10_000, 100_000])):
+                    heard += data
+                    await trio.sleep(chance.choice([0.0, 0.0, 0.001, 0.1, 0.5]))
+    finally:
+        PLANE.is_fast = False
+    assert deltas_in(door, heard)[: len(texts) + 1] == ["begins", *texts]
+    assert heard.count(b'"type":"response.completed"') == 2
+    assert set(taken) == set(Taken)
+
+
+def deltas_in(door: str, heard: bytes) -> list[str]:
+    """The text of each delta that came, in order; a torn one would not parse."""
+    if door == "http":
+        body = received_by_h11(heard, [])[0]
+        payloads = [block.partition(b"data: ")[2] for block in body.split(b"\n\n") if block]
+    else:
+        payloads = [message.encode() for message in told(heard) if isinstance(message, str) and message != "ping"]
+    events = [json.loads(payload) for payload in payloads]
+    return [event["delta"] for event in events if event["type"] == "response.output_text.delta"]
 
 
 CALLS_PER_EVENT_MAX = 30
