@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, Protocol
 
+from gateway.core.messages import Taken
+
 INBOUND: Final = "gateway.inbound"
 """The name under which a WebSocket's ASGI state has its `Inbound`, where the server bounds what clients send."""
 
@@ -32,4 +34,9 @@ class Direct(Protocol):
     async def write(self, pieces: Sequence[bytes]) -> None:
         """Write parts of the body, or one text message each (UTF-8); returns when the transport has taken them, whether
         or not that took a wait. To a client that has left they go nowhere, but it yields."""
+        ...
+
+    def write_at_once(self, pieces: Sequence[bytes]) -> Taken:
+        """The same if it takes no wait. What is taken in part goes on with the next write, an empty one too. Nothing
+        is taken where anything else is being written, or the short way is not open."""
         ...

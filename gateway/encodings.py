@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final, Protocol
 
 if sys.version_info >= (3, 14):
@@ -30,7 +30,7 @@ class EncodingError(Exception):
 class Decoder(Protocol):
     """Bytes as they came in, bytes as they were meant out."""
 
-    def decode(self, chunk: bytes) -> Iterator[bytes]:
+    def decode(self, chunk: bytes) -> Iterable[bytes]:
         """The decoded pieces of a chunk. Raises EncodingError."""
         ...
 
@@ -55,9 +55,9 @@ class Identity:
     is_over = False
     unused = b""
 
-    def decode(self, chunk: bytes) -> Iterator[bytes]:
+    def decode(self, chunk: bytes) -> Iterable[bytes]:
         """The chunk itself."""
-        yield chunk
+        return (chunk,)
 
     def end(self) -> None:
         """Nothing can be missing."""

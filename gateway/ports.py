@@ -12,21 +12,29 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
-import trio
-
 from gateway.core.accounts import SpendLimit
 from gateway.core.background import BackgroundTurn, Fingerprint
 from gateway.core.continuation import Remembered
 from gateway.core.eligibility import StatePolicy
+from gateway.core.events import Event
 from gateway.core.failures import Failure
 from gateway.core.keys import Key
-from gateway.core.messages import AttemptReport, AttemptStarted, Deliver, DeliverFailure, Door, Headers, Input
+from gateway.core.messages import AttemptReport, AttemptStarted, Deliver, DeliverFailure, Door, Headers, Input, Taken
 from gateway.core.money import Flag, Price, Resolution, Result
 from gateway.core.request import RESPONSES, TurnRequest
 from gateway.core.routing import Listed
 
 Stamped = tuple[Input, float]
 """An input and the time at which it was seen."""
+
+
+class Inputs(Protocol):
+    """Where an attempt's inputs go; a channel is one."""
+
+    async def send(self, value: Stamped, /) -> None:
+        """Hand one over; returns when the turn, or its client, has taken it. Raises trio.BrokenResourceError when
+        nobody listens any more."""
+        ...
 
 
 class Downstream(Protocol):
@@ -42,6 +50,14 @@ class Downstream(Protocol):
 
     async def write(self, frames: Deliver | DeliverFailure) -> None:
         """Write events or a failure; returns when the transport has taken them."""
+        ...
+
+    def pass_on(self, events: Sequence[Event], now: float) -> Taken:
+        """Write events at once, behind others, if that takes no wait; never called while another write is under way."""
+        ...
+
+    async def write_rest(self) -> None:
+        """Write what `pass_on` had to leave; returns when the transport has taken it."""
         ...
 
     async def write_quiet(self) -> None:
@@ -153,7 +169,7 @@ class Upstream(Protocol):
         """W10: whether a connection that idles, for a client with these headers, completed this response last."""
         ...
 
-    async def attempt(self, call: UpstreamCall, inputs: trio.MemorySendChannel[Stamped]) -> None:
+    async def attempt(self, call: UpstreamCall, inputs: Inputs) -> None:
         """Run one attempt to its end."""
         ...
 

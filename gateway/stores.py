@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import trio
 
@@ -17,11 +18,13 @@ from gateway.ledger.memory import MemoryLedger
 from gateway.ports import KeyBook, Ledger, Records
 from gateway.records.durable import DurableRecords
 from gateway.records.memory import MemoryRecords
-from gateway.store.postgres import PostgresDatabase
 from gateway.store.retention import Keep, Retention
 from gateway.store.spool import FileSpool
 from gateway.store.sqlite import SQLiteDatabase
 from gateway.store.store import Store, grant, open_database
+
+if TYPE_CHECKING:
+    from gateway.store.postgres import PostgresDatabase
 
 Watch = Callable[[str, str, Callable[[], float]], None]
 _MEASURES = (lambda: 0.0,) * 4
@@ -104,4 +107,8 @@ def durable_stores(store: Store, settings: LedgerTable, *, is_shared: bool = Tru
 
 def database_of(settings: LedgerTable) -> SQLiteDatabase | PostgresDatabase:
     """The database that is named, not opened yet."""
-    return PostgresDatabase(settings.dsn) if settings.dsn is not None else SQLiteDatabase(Path(settings.path))
+    if settings.dsn is None:
+        return SQLiteDatabase(Path(settings.path))
+    from gateway.store.postgres import PostgresDatabase  # its driver is a tenth of a start: for those who use it
+
+    return PostgresDatabase(settings.dsn)

@@ -63,7 +63,8 @@ class Attempt:
 
     def heard_at(self, at: float) -> None:
         """The upstream spoke."""
-        self.quiet_since = max(self.quiet_since, at)
+        if at > self.quiet_since:
+            self.quiet_since = at
 
     def unheard(self, since: float, until: float) -> None:
         """T4: for this while the client was the slow side, and nobody listened to the upstream."""

@@ -95,10 +95,31 @@ class Delivery:
         for event in events:
             if event.kind is OUTPUT:
                 self.output_was_issued = True
-                self._text_bytes_issued += delivered_text_bytes(event)
+                self._note_output(event)
             else:
                 self._note_parsed(event)
-        self._last_output = next((event for event in reversed(events) if _is_numbered(event)), self._last_output)
+
+    def passes(self, events: Sequence[Event]) -> bool:
+        """Whether nothing is left to decide about events: output behind output."""
+        if not self.output_was_issued:
+            return False
+        for event in events:
+            if event.kind is not OUTPUT:
+                return False
+            if self._is_framed and not is_utf8(event.data):
+                return False
+        return True
+
+    def passed(self, events: Sequence[Event]) -> None:
+        """The writer took these at once, behind everything issued before: all of them pass."""
+        for event in events:
+            self._note_output(event)
+        self.text_bytes = self._text_bytes_issued
+
+    def _note_output(self, event: Event) -> None:
+        self._text_bytes_issued += delivered_text_bytes(event)
+        if NUMBERED in event.data:
+            self._last_output = event
 
     def _issue_whole(self, events: Sequence[Event], at: float) -> None:
         """H1."""
@@ -147,7 +168,3 @@ def is_utf8(data: bytes) -> bool:
     except UnicodeDecodeError:
         return False
     return True
-
-
-def _is_numbered(event: Event) -> bool:
-    return event.kind is OUTPUT and NUMBERED in event.data

@@ -132,7 +132,7 @@ _LENIENT: Final = json.JSONDecoder(parse_int=lenient_integer)
 def member(value: object, *path: str) -> Any:
     """The value at `path` in nested objects, None where it is missing or its parent is no object."""
     for key in path:
-        if not isinstance(value, Mapping):
+        if not isinstance(value, dict):
             return None
         value = value.get(key)
     return value

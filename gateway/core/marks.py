@@ -26,7 +26,7 @@ def mark(kind: str, value: str) -> str:
 
 def marks_of_item(item: object, *, is_stored: bool) -> Iterator[str]:
     """What an item is known by: what it has sealed and, if its upstream stores it, its id."""
-    if not isinstance(item, Mapping):
+    if not isinstance(item, dict):
         return
     sealed, name = item.get("encrypted_content"), item.get("id")
     if isinstance(sealed, str) and sealed:
@@ -43,5 +43,5 @@ def marks_of_input(items: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
 
 def conversation_id(held: object) -> str | None:
     """The id of a `conversation` member: a text, or an object with one."""
-    name = held.get("id") if isinstance(held, Mapping) else held
+    name = held.get("id") if isinstance(held, dict) else held
     return name if isinstance(name, str) and name else None

@@ -34,6 +34,16 @@ class Head:
     is_framed: bool = False
 
 
+class Taken(Enum):
+    """How much of a write that does not wait a client's transport has taken."""
+
+    NOTHING = "nothing"
+    """The write is still to be made, in the ordinary way."""
+    PART = "part"
+    """The rest stands before all else that is written, and somebody has to wait for it."""
+    ALL = "all"
+
+
 # --- inputs -----------------------------------------------------------------------------------------------------
 
 

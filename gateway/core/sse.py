@@ -70,7 +70,7 @@ class SSEParser:
             chunk = self._without_byte_order_mark(self._mark + chunk)
         if chunk.find(b"\r") >= 0:
             self._has_carriage_returns = True
-        if self._at < len(self._chunk):
+        if self._chunk:
             self._set_aside()
         if self._pending:
             self._pending += chunk
@@ -79,6 +79,8 @@ class SSEParser:
 
     def next_event(self) -> Event | None:
         """The next complete event, or None until more bytes come. Raises BlockTooLarge."""
+        if not self._chunk and not self._pending:
+            return None
         event = self._plain_output()
         if event is not None:
             return event
@@ -116,8 +118,12 @@ class SSEParser:
             return None
         if self._has_carriage_returns and chunk.find(b"\r", plain.end(), data_end) >= 0:
             return None
-        self._refuse_too_large(chunk, start, end)
-        self._at = end
+        if end - start > self._block_bytes_max:
+            self._refuse_too_large(chunk, start, end)
+        if end < len(chunk):
+            self._at = end
+        else:
+            self._chunk, self._at = b"", 0
         return Event(OUTPUT, plain[2].decode(), chunk[plain.start(1) : data_end], chunk[start:end], None)
 
     def _next_block(self) -> bytes | None:

@@ -92,6 +92,7 @@ class Turn:
         self._is_draining = False
         self._house_due: Due = (rules.cut_at, Clock.T5)
         self._due = self._house_due
+        self._has_passed = False
         self._hold = Hold(rules.hold_seconds, rules.hold_bytes_max, rules.hold_events_max)
         self._aside = Hold(math.inf, rules.hold_bytes_max, rules.hold_events_max)
         self._delivery = Delivery(door, is_whole=rules.is_whole, outlives_stream=BACKGROUND in stateful_reasons)
@@ -109,13 +110,29 @@ class Turn:
     @property
     def deadline(self) -> float:
         """The next instant at which the machine wants a step, infinity for none."""
-        return self._due[0]
+        return self._next_due()[0] if self._has_passed else self._due[0]
+
+    def lets_pass(self, events: Sequence[Event], at: float) -> bool:
+        """Whether a batch seen at `at` may go to the client past `step`: output behind output, all before it handed
+        over, no deadline due by then. Whoever has handed it over says `passed`."""
+        if self.phase is not Phase.RUNNING or self._delivery.handing_since is not None:
+            return False
+        return (at < self._due[0] or at < self.deadline) and self._delivery.passes(events)
+
+    def passed(self, events: Sequence[Event], at: float) -> None:
+        """What `step` would have made of a batch that was handed over as it was seen: T4 is due later than it was."""
+        if self._attempt is not None:
+            self._attempt.heard_at(at)
+            self._delivery.passed(events)
+            self._has_passed = True
 
     def step(self, arrived: Input, at: float) -> list[Command]:
         """Take one input seen at `at`; first every deadline that was due by then. What one step delivers is one piece,
         and the first command: one write, and one Handed for all of it."""
         if isinstance(arrived, ClientLeft) and self._left is None:
             self._left = arrived, at
+        if self._has_passed:
+            self._due, self._has_passed = self._next_due(), False
         while self._due[0] < at or (self._due[0] == at and not isinstance(arrived, ClientLeft)):
             self._expire(*self._due)
             self._due = self._next_due()
@@ -174,7 +191,7 @@ class Turn:
         """Output that follows output is passed on in one piece; every other event is looked at."""
         passing: list[Event] = []
         for event in batch.events:
-            if self._passes(event):
+            if self.phase is Phase.RUNNING and self._delivery.passes((event,)):
                 passing.append(event)
             else:
                 self._deliver(passing, at)
@@ -183,12 +200,6 @@ class Turn:
         if self._attempt is not None:
             self._attempt.heard_at(at)
         self._deliver(passing, at)
-
-    def _passes(self, event: Event) -> bool:
-        """Whether nothing is left to decide about an event: output after output."""
-        if event.kind is not EventClass.OUTPUT or self.phase is not Phase.RUNNING:
-            return False
-        return self._delivery.output_was_issued and self._delivery.can_carry(event)
 
     def _event(self, event: Event, at: float) -> None:
         attempt = self._attempt
@@ -348,18 +359,12 @@ class Turn:
         self._is_draining = True
         self._house_due = min((self._rules.cut_at, Clock.T5), (drain.ends_at, Clock.T7))
 
-    def _gateway_failed(self, failed: GatewayFailed, at: float) -> None:
-        self._fail(failed.failure, at)
-
     def _handed(self, _handed: Handed, at: float) -> None:
         """T4: while the client was the slow side, the upstream's silence did not count."""
         since = self._delivery.handing_since
         if self._attempt is not None and since is not None:
             self._attempt.unheard(since, at)
         self._delivery.handed()
-
-    def _tick(self, _tick: Tick, _at: float) -> None:
-        """The deadlines were looked at already."""
 
     def _deliver(self, events: Sequence[Event], at: float) -> None:
         """Hand events over: the commit point, the first time. There is nobody to take them once the client left."""
@@ -374,10 +379,7 @@ class Turn:
 
 # --- tables -----------------------------------------------------------------------------------------------------
 
-Handler = Callable[[Turn, Any, float], None]
-EventHandler = Callable[[Turn, Attempt, Event, float], None]
-
-_HANDLERS: Final[dict[type[Input], Handler]] = {
+_HANDLERS: Final[dict[type[Input], Callable[[Turn, Any, float], None]]] = {
     AttemptStarted: Turn._attempt_started,
     Opened: Turn._opened,
     Batch: Turn._batch,
@@ -386,11 +388,11 @@ _HANDLERS: Final[dict[type[Input], Handler]] = {
     DrainStarted: Turn._drain_started,
     Circumstances: Turn._circumstances,
     Handed: Turn._handed,
-    GatewayFailed: Turn._gateway_failed,
-    Tick: Turn._tick,
+    GatewayFailed: lambda turn, failed, at: turn._fail(failed.failure, at),
+    Tick: lambda _turn, _tick, _at: None,  # the deadlines were looked at already
 }
 
-_EVENT_HANDLERS: Final[dict[EventClass, EventHandler]] = {
+_EVENT_HANDLERS: Final[dict[EventClass, Callable[[Turn, Attempt, Event, float], None]]] = {
     EventClass.LIFECYCLE: Turn._hold_or_pass,
     EventClass.NEUTRAL: Turn._hold_or_pass,
     EventClass.OUTPUT: Turn._output,

@@ -7,7 +7,7 @@ disconnect too. A turn wants to know instead: it has an upstream to close and bo
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import ExitStack
 from typing import Any, Final, cast
 
@@ -19,6 +19,7 @@ from quart_trio.asgi import TrioASGIHTTPConnection, TrioASGIWebsocketConnection
 from quart_trio.wrappers import TrioResponse
 
 from gateway.beside_asgi import DIRECT, INBOUND, Direct, Inbound
+from gateway.core.messages import Taken
 from gateway.ports import NoBounds
 
 Send = Callable[[dict[str, Any]], Awaitable[None]]
@@ -74,6 +75,11 @@ class Wire:
             await self._send({"type": "http.response.body", "body": data, "more_body": True})
         else:
             await self._direct.write((data,))
+
+    def write_at_once(self, pieces: Sequence[bytes]) -> Taken:
+        """Send a part of the body if that takes no wait; the rest of one that was taken in part leaves with the next,
+        an empty one too."""
+        return Taken.NOTHING if self._direct is None else self._direct.write_at_once(pieces)
 
     async def end(self, data: bytes = b"") -> None:
         """Send the last piece of the body."""

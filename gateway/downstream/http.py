@@ -9,7 +9,7 @@ is silent a comment leaves every 15 s, but never before the headers (H6). One bo
 from __future__ import annotations
 
 import math
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -19,8 +19,9 @@ from quart_trio import QuartTrio
 
 from gateway import limits
 from gateway.core.eligibility import StatePolicy
+from gateway.core.events import Event
 from gateway.core.failures import PUBLIC_CODES, Failure, Refusal, UpstreamAnswer
-from gateway.core.messages import Deliver, DeliverFailure, Door, Head, Headers
+from gateway.core.messages import Deliver, DeliverFailure, Door, Head, Headers, Taken
 from gateway.core.request import COMPACT, INPUT_TOKENS, RESPONSES, RequestBody
 from gateway.core.whole import bare_response
 from gateway.downstream.addresses import client_address
@@ -92,11 +93,11 @@ class HTTPDoor:
 
     async def create(self) -> Response:
         """One turn."""
-        return await self._serve(RESPONSES, self._run_turn)
+        return await self._serve(RESPONSES, self._turns.run_turn)
 
     async def compact(self) -> Response:
         """A turn without streaming (B9)."""
-        return await self._serve(COMPACT, self._run_turn)
+        return await self._serve(COMPACT, self._turns.run_turn)
 
     async def count(self) -> Response:
         """A question that is no turn, and free (B9)."""
@@ -120,9 +121,6 @@ class HTTPDoor:
                 await client.refuse(refusal)
 
         return TurnResponse(run)
-
-    async def _run_turn(self, order: Order, client: HTTPClient) -> None:
-        await self._turns.run_turn(order, client)
 
     async def _ask(self, order: Order, client: HTTPClient) -> None:
         """A client that leaves withdraws its question (H7)."""
@@ -213,17 +211,13 @@ class HTTPClient:
     def __init__(self, wire: Wire, request_id: str, start_at: float) -> None:
         self._wire = wire
         self._request_id = request_id
-        self._quiet_deadline = start_at
+        self.quiet_deadline = start_at
+        """H6, H9."""
         self._has_started = False
         self._has_ended = False
 
     def __repr__(self) -> str:
         return f"<HTTPClient {self._request_id}, started={self._has_started}>"
-
-    @property
-    def quiet_deadline(self) -> float:
-        """H6, H9."""
-        return self._quiet_deadline
 
     async def write(self, frames: Deliver | DeliverFailure) -> None:
         """Events as they came; a failure as a real status if nothing has left yet, else as events."""
@@ -233,6 +227,17 @@ class HTTPClient:
             await self._wire.write(sse_failure(frames, self._request_id))
         else:
             await self._write_status(frames.failure)
+
+    def pass_on(self, events: Sequence[Event], now: float) -> Taken:
+        """Events as they came, behind others."""
+        taken = self._wire.write_at_once([event.block for event in events])
+        if taken is not Taken.NOTHING:
+            self.quiet_deadline = now + limits.KEEPALIVE_SECONDS
+        return taken
+
+    async def write_rest(self) -> None:
+        """A piece that was taken in part."""
+        await self._wire.write(b"")
 
     async def write_quiet(self) -> None:
         """Headers, if they have not left, and a comment."""
@@ -261,7 +266,7 @@ class HTTPClient:
 
     async def _write_events(self, frames: Deliver) -> None:
         await self._start(frames.head)
-        await self._wire.write(b"".join([event.block for event in frames.events]))
+        await self._wire.write(_blocks(frames.events))
         self._spoke()
 
     async def _start(self, head: Head | None) -> None:
@@ -274,7 +279,7 @@ class HTTPClient:
         return ("x-request-id", self._request_id), ("x-billing-transaction-id", self._request_id)
 
     def _spoke(self) -> None:
-        self._quiet_deadline = trio.current_time() + limits.KEEPALIVE_SECONDS
+        self.quiet_deadline = trio.current_time() + limits.KEEPALIVE_SECONDS
 
     async def _write_status(self, failure: Failure) -> None:
         """X2: the upstream's own answer, or ours; nothing was delivered, so nothing is lost."""
@@ -301,6 +306,10 @@ class WholeClient(HTTPClient):
         passed = () if frames.head is None else headers_down(frames.head.headers)
         body = bare_response(frames.events[-1])
         await self._write_whole(200, (JSON_CONTENT, *WHOLE_BODY, *self._own_headers(), *passed), body)
+
+
+def _blocks(events: Sequence[Event]) -> bytes:
+    return b"".join([event.block for event in events])
 
 
 def _passed(answer: UpstreamAnswer) -> Headers:

@@ -258,8 +258,8 @@ class Connection:
     async def _create(self, frame: Create) -> None:
         self._turns_begun += 1
         turn_id = f"{self._request_id}.{self._turns_begun}"
-        heard = self.memory.heard()
-        client = WebSocketClient(self._send, self._departure, turn_id, frame.stream_id, heard, self._turn_was_told)
+        heard, told = self.memory.heard(), self._turn_was_told
+        client = WebSocketClient(self._send, self._direct, self._departure, turn_id, frame.stream_id, heard, told)
         self._turn_runs = True
         try:
             key = await self._admit()

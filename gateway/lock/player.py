@@ -86,6 +86,7 @@ class Stage:
         self._scenario = scenario
         self._world = world
         self._door = door
+        self._is_fast = world.gateway.config.server.data_plane == "fast"
         self._headers: Headers = (
             *(() if scenario.key == "" else (("authorization", f"Bearer {scenario.key}"),)),
             ("content-type", "application/json"),
@@ -116,8 +117,9 @@ class Stage:
         scenario, headers = self._scenario, self._headers
         if scenario.encoding is not None:
             body, headers = COMPRESSIONS[scenario.encoding](body), (*headers, ("content-encoding", scenario.encoding))
+        app, is_fast = self._world.gateway.app, self._is_fast
         async with connect(
-            self._world.gateway.app, "http", scenario.path, method=scenario.method, headers=headers, body=body
+            app, "http", scenario.path, method=scenario.method, headers=headers, body=body, is_fast=is_fast
         ) as client:
             self.clients.append(client)
             task_status.started(client)
@@ -125,7 +127,8 @@ class Stage:
     async def send_requests(self) -> None:
         """One connection: each create when the one before has had its last word; then the client stays a while."""
         offered = self._scenario.subprotocols
-        async with connect(self._world.gateway.app, "websocket", headers=self._headers, subprotocols=offered) as client:
+        app, is_fast = self._world.gateway.app, self._is_fast
+        async with connect(app, "websocket", headers=self._headers, subprotocols=offered, is_fast=is_fast) as client:
             self.clients.append(client)
             await trio.sleep_until(self._scenario.begins_at)
             for number, body in enumerate(self._written({"type": "response.create"})):

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 Params = Mapping[str, Any]
 Row = tuple[Any, ...]
+
+SCHEMA: Final = "gateway"
+"""In PostgreSQL all tables are in a schema of their own: the database may hold other things too."""
 
 
 class StoreAway(Exception):

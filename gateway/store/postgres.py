@@ -11,10 +11,7 @@ from typing import Any, Final
 import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from gateway.store.database import Conflict, Params, Row, StoreAway, StoreUnusable
-
-SCHEMA: Final = "gateway"
-"""All tables are in a schema of their own: the database may hold other things too."""
+from gateway.store.database import SCHEMA, Conflict, Params, Row, StoreAway, StoreUnusable
 
 WAITS: Final = {
     # seconds; a server that hangs must not hang the writer for longer than a turn waits for its reservation

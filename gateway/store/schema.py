@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from importlib.resources import files
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from gateway.store.database import StoreUnusable
+from gateway.store.database import SCHEMA, StoreUnusable
 from gateway.store.money import LOAD_ACCOUNT
-from gateway.store.postgres import SCHEMA, PostgresDatabase
 from gateway.store.sqlite import SQLiteDatabase
 
 if TYPE_CHECKING:
     import sqlalchemy
 
-AnyDatabase = SQLiteDatabase | PostgresDatabase
+    from gateway.store.postgres import PostgresDatabase
+
+AnyDatabase: TypeAlias = "SQLiteDatabase | PostgresDatabase"
+"""By its name alone: the driver of the one is a tenth of a start, and most do not use it."""
 
 VERSION_TABLE: Final = "gateway_schema"
 VERSIONS: Final = ("0001", "0002", "0003", "0004", "0005")

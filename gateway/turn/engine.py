@@ -66,30 +66,30 @@ class Engine:
     async def run_turn(self, order: Order, client: Downstream) -> None:
         """One turn, from reservation to last frame. Raises Refusal if it may not begin: then nothing was written."""
         with self._selection.turn():
-            await self._run_turn(order, client)
+            order, model, first, books = await self._admit(order, client)
+            if _is_answered_here(order, first):
+                first.place.leave()
+                await answer_warm_up(order, client, books, self._wall_clock(), self._write_seconds)
+                return
+            self._selection.turn_began()
+            rules = self._rules_of(order)
+            turn = RunningTurn(order, client, model, first, books, self._selection, rules, self._write_seconds)
+            if self._drain_ends_at is not None:
+                turn.signal(DrainStarted(self._drain_ends_at))
+            self._running.add(turn)
+            try:
+                await turn.run()
+            finally:
+                self._running.discard(turn)
 
-    async def _run_turn(self, order: Order, client: Downstream) -> None:
-        order, model, first, books = await self._admit(order, client)
-        if _is_answered_here(order, first):
-            first.place.leave()
-            await answer_warm_up(order, client, books, self._wall_clock(), self._write_seconds)
-            return
-        self._selection.turn_began()
-        rules = replace(
+    def _rules_of(self, order: Order) -> TurnRules:
+        return replace(
             self._rules,
             connection_limit_at=order.connection_limit_at,
             cut_at=order.cut_at,
             is_whole=not order.request.streams,
             hold_seconds=self._rules.hold_seconds if order.request.streams else math.inf,
         )
-        turn = RunningTurn(order, client, model, first, books, self._selection, rules, self._write_seconds)
-        if self._drain_ends_at is not None:
-            turn.signal(DrainStarted(self._drain_ends_at))
-        self._running.add(turn)
-        try:
-            await turn.run()
-        finally:
-            self._running.discard(turn)
 
     async def ask(self, order: Order) -> Deliver | DeliverFailure:
         """A question that is no turn. Raises Refusal if it cannot be asked; a bug is one, too."""

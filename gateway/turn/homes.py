@@ -6,14 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-import trio
-
 from gateway.core.background import BackgroundTurn, Fingerprint
 from gateway.core.events import ID_CHARACTERS_MAX
 from gateway.core.failures import Failure, Refusal, UpstreamAnswer
 from gateway.core.messages import AttemptStarted
 from gateway.core.money import Price
-from gateway.ports import Stamped, UpstreamCall
+from gateway.ports import Inputs, UpstreamCall
 from gateway.turn.origins import Origins
 from gateway.turn.selection import House
 
@@ -25,7 +23,7 @@ class ByID(Protocol):
         """The whole of a successful answer; else what an attempt would have made of it."""
         ...
 
-    async def attempt(self, call: UpstreamCall, inputs: trio.MemorySendChannel[Stamped]) -> None:
+    async def attempt(self, call: UpstreamCall, inputs: Inputs) -> None:
         """A response's events, streamed once more; as an attempt (Upstream)."""
         ...
 

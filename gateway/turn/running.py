@@ -2,7 +2,9 @@
 
                  one nursery per turn                                        books: ledger, records
       read_upstream --inputs--> hold_buffer (steps core.turn) --frames--> write_client
-      watch_client  --mail-------^         |   waits end at the machine's deadline
+        |                                  |   waits end at the machine's deadline
+        |     watch_client  --mail---------+
+        +--output behind output, while nothing is queued and the client takes it at once--> (passing.py)
 
 - `read_upstream` runs a route's attempt; every input carries the time at which it was seen.
 - `hold_buffer` alone steps the machine. It never writes to the client: a write that is stuck must delay neither the
@@ -16,7 +18,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
@@ -51,11 +52,12 @@ from gateway.ports import Downstream, LedgerUnavailable, Model, Order, Route, St
 from gateway.turn.books import Books
 from gateway.turn.inputs import let_the_instant_pass, no_inputs, passes_on, request_id_of
 from gateway.turn.mishaps import INTERNAL_FAILURE, STORE_AWAY, is_bug, selection_failure
+from gateway.turn.origins import ITEM_DONE
+from gateway.turn.passing import Inlet
 from gateway.turn.selection import Chosen, Selection
+from gateway.turn.writing import Frames, Writing
 
 logger = structlog.get_logger("gateway.turn")
-
-Frames = Deliver | DeliverFailure
 
 
 class RunningTurn:
@@ -93,10 +95,9 @@ class RunningTurn:
         self._finish: Finish | None = None
         self._upstream_request_id: str | None = None
         self._house_drains = False
-        self._write_began_at = math.inf
+        self._writing = Writing(client, write_seconds, self._must_wake_by, self._write_failed)
         self._waiting = trio.CancelScope()
         self._reading = trio.CancelScope()
-        self._writing = trio.CancelScope()
         self._watching = trio.CancelScope()
         self._is_written = trio.Event()
         self._inputs = no_inputs()
@@ -149,15 +150,13 @@ class RunningTurn:
         """The turn is decided: until the client has its last frames, it may still leave or stall (T6)."""
         while not self._is_written.is_set():
             if not self._mail:
-                with trio.CancelScope(deadline=self._write_began_at + self._write_seconds) as self._waiting:
+                with trio.CancelScope(deadline=self._writing.stalls_at) as self._waiting:
                     await self._is_written.wait()
             self._note_stall()
             for arrived, at in self._take_mail():
                 await self._step(arrived, at)
 
-    async def _read_upstream(
-        self, route: Route, inputs: trio.MemorySendChannel[Stamped], reading: trio.CancelScope
-    ) -> None:
+    async def _read_upstream(self, route: Route, inputs: Inlet, reading: trio.CancelScope) -> None:
         request = self._order.request
         call = UpstreamCall(
             self._order.turn_id,
@@ -169,40 +168,26 @@ class RunningTurn:
             elsewhere=route.elsewhere(request),
         )
         with reading:
-            async with inputs:
-                try:
-                    await route.upstream.attempt(call, inputs)
-                except Exception:
-                    logger.exception("internal_error", turn_id=self._order.turn_id)
-                    await self._tell_bug(inputs)
+            try:
+                await route.upstream.attempt(call, inputs)
+            except Exception:
+                logger.exception("internal_error", turn_id=self._order.turn_id)
+                await self._tell_bug(inputs)
+            finally:
+                inputs.close()
 
-    async def _tell_bug(self, inputs: trio.MemorySendChannel[Stamped]) -> None:
+    async def _tell_bug(self, inputs: Inlet) -> None:
         """An adapter's bug ends the turn behind the events that came before it, unless it has ended already."""
         with suppress(trio.BrokenResourceError):
             await inputs.send((GatewayFailed(INTERNAL_FAILURE), trio.current_time()))
 
     async def _write_client(self, frames: trio.MemoryReceiveChannel[Frames]) -> None:
-        with self._writing:
-            async with frames:
-                try:
-                    await self._write_frames(frames)
-                    await self._client.end()
-                except (trio.BrokenResourceError, trio.ClosedResourceError):
-                    self.signal(ClientLeft("write failed"))
+        await self._writing.run(frames)
         self._watching.cancel()
         self._is_written.set()
 
-    async def _write_frames(self, frames: trio.MemoryReceiveChannel[Frames]) -> None:
-        while True:
-            taken: Frames | None = None
-            with trio.move_on_at(self._client.quiet_deadline):
-                try:
-                    taken = await frames.receive()
-                except trio.EndOfChannel:
-                    return
-            self._write_begins()
-            await (self._client.write_quiet() if taken is None else self._client.write(taken))
-            self._write_began_at = math.inf
+    def _write_failed(self) -> None:
+        self.signal(ClientLeft("write failed"))
 
     async def _watch_client(self) -> None:
         with self._watching:
@@ -214,9 +199,13 @@ class RunningTurn:
         """Wait for the next input from upstream, or for whatever else is due first."""
         if not self._mail:
             try:
-                self._mail.append(self._inputs.receive_nowait())
+                self._came(self._inputs.receive_nowait())
             except (trio.WouldBlock, trio.EndOfChannel):
                 await self._wait_for_input()
+
+    def _came(self, stamped: Stamped) -> None:
+        self._mail.append(stamped)
+        self._inlet.is_on_its_way = False
 
     @property
     def _is_passing_on(self) -> bool:
@@ -226,7 +215,7 @@ class RunningTurn:
     async def _wait_for_input(self) -> None:
         with trio.CancelScope(deadline=self._wait_deadline) as self._waiting:
             try:
-                self._mail.append(await self._inputs.receive())
+                self._came(await self._inputs.receive())
             except trio.EndOfChannel:
                 await trio.sleep_forever()
 
@@ -243,30 +232,42 @@ class RunningTurn:
                 self._was_taken()
 
     def _was_taken(self) -> None:
+        self._writing.took()
         self._outgoing.popleft()
         if not self._outgoing:
             self._mail.append((Handed(), trio.current_time()))
 
     @property
     def _wait_deadline(self) -> float:
-        return min(self._turn.deadline, self._write_began_at + self._write_seconds)
+        return min(self._turn.deadline, self._writing.stalls_at)
 
-    def _write_begins(self) -> None:
-        """T6: from here the client has `write_timeout`; a wait that began before must know."""
-        self._write_began_at = trio.current_time()
-        self._waiting.deadline = min(self._waiting.deadline, self._write_began_at + self._write_seconds)
+    def _must_wake_by(self, stalls_at: float) -> None:
+        """T6: a wait that began before the write must know."""
+        self._waiting.deadline = min(self._waiting.deadline, stalls_at)
 
     def _note_stall(self) -> None:
         """T6: judged as a wait ends, so that at its deadline the clock wins."""
-        if trio.current_time() >= self._write_began_at + self._write_seconds:
+        if trio.current_time() >= self._writing.stalls_at:
             self._mail.append((ClientLeft("stalled"), trio.current_time()))
-            self._write_began_at = math.inf
+            self._writing.gives_up()
 
     def _take_mail(self) -> Sequence[Stamped]:
         """All that is there, oldest first, a client that left first of all at its instant; a Tick where nothing is."""
         mail, self._mail = self._mail, []
         mail.sort(key=lambda stamped: (stamped[1], not isinstance(stamped[0], ClientLeft)))
         return mail or [(Tick(), trio.current_time())]
+
+    def _passes(self, batch: Batch, at: float) -> bool:
+        """Hand a batch straight to the client, if nothing is queued before it, and nothing left to decide about it."""
+        if self._mail or self._outgoing or not self._turn.lets_pass(batch.events, at):
+            return False
+        for event in batch.events:
+            if event.type == ITEM_DONE:  # O3: its origin is to be learned
+                return False
+        if not self._writing.pass_on(batch.events, trio.current_time()):
+            return False
+        self._turn.passed(batch.events, at)
+        return True
 
     # --- carrying out -------------------------------------------------------------------------------------------
 
@@ -335,10 +336,11 @@ class RunningTurn:
         await self._step(route.terms, min([trio.current_time(), *departures]))
         self._reading = trio.CancelScope()
         sending, self._inputs = trio.open_memory_channel[Stamped](0)
+        self._inlet = Inlet(sending, self._passes)
         if departures or self._turn.phase is Phase.DONE:
             sending.close()
         else:
-            self._nursery.start_soon(self._read_upstream, route, sending, self._reading)
+            self._nursery.start_soon(self._read_upstream, route, self._inlet, self._reading)
 
     def _end(self, finish: Finish) -> None:
         """The turn is decided: stop reading, close the books beside the last frames."""

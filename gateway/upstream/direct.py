@@ -153,13 +153,6 @@ async def _read_on(connection: Socket, decoder: ResponseDecoder) -> None:
         raise Broken(why(PROTOCOL_ERROR)) from None
 
 
-def _taken(decoder: ResponseDecoder) -> bytes:
-    try:
-        return decoder.take()
-    except Malformed:
-        raise Broken(why(PROTOCOL_ERROR)) from None
-
-
 class DirectAnswer:
     """An answer whose head is read (calls.Answer). `pool` takes the connection back; without one it is closed."""
 
@@ -178,11 +171,12 @@ class DirectAnswer:
     async def read(self) -> bytes:
         """What has come of the body (calls.Answer)."""
         decoder = self._decoder
-        while not (data := _taken(decoder)):
-            if decoder.is_complete or self._connection is None:
-                return b""
+        while not (decoder.body or decoder.is_complete or decoder.fault or self._connection is None):
             await _read_on(self._connection, decoder)
-        return data
+        try:
+            return decoder.take()
+        except Malformed:
+            raise Broken(why(PROTOCOL_ERROR)) from None
 
     async def aclose(self) -> None:
         """Give the connection back, or close it (calls.Answer)."""

@@ -45,10 +45,12 @@ class ResponseDecoder:
     def __init__(self) -> None:
         self._parser = HttpResponseParser(self)
         self._headers: list[tuple[bytes, bytes]] = []
-        self._body: list[bytes] = []
+        self.body: list[bytes] = []
+        """What of it has come and was not taken yet."""
         self._overhead = 0
         self._is_interim = False
-        self._fault: str | None = None
+        self.fault: str | None = None
+        """What is wrong with it; nothing more can come then."""
         self.head: ResponseHead | None = None
         self.is_complete = False
         self._may_serve_again = False
@@ -59,23 +61,23 @@ class ResponseDecoder:
     @property
     def may_serve_again(self) -> bool:
         """Whether the connection can carry another request: the answer is whole, and nothing stands behind it."""
-        return self.is_complete and self._may_serve_again and self._fault is None
+        return self.is_complete and self._may_serve_again and self.fault is None
 
     def receive_data(self, data: bytes) -> None:
         """Bytes as they came off the wire. Raises Malformed, unless there are bytes of the body before the fault."""
-        body = self._body
+        body = self.body
         had = len(body)
         try:
             self._parser.feed_data(data)
         except HttpParserUpgrade:
-            self._fault = "it upgrades to a protocol that nobody asked for"
+            self.fault = "it upgrades to a protocol that nobody asked for"
         except HttpParserError as error:
-            self._fault = BEHIND if self.is_complete else type(error).__name__
-        self._overhead = self._overhead + len(data) if len(body) == had else 0
+            self.fault = BEHIND if self.is_complete else type(error).__name__
+        self._overhead = 0 if len(body) > had else self._overhead + len(data)
         if self._overhead > UPSTREAM_HEAD_BYTES_MAX:
-            self._fault = f"more than {UPSTREAM_HEAD_BYTES_MAX} bytes are no body"
-        if self._fault is not None and not (body or self.is_complete):
-            raise Malformed(self._fault)
+            self.fault = f"more than {UPSTREAM_HEAD_BYTES_MAX} bytes are no body"
+        if self.fault is not None and not (body or self.is_complete):
+            raise Malformed(self.fault)
 
     def receive_end(self) -> None:
         """The peer has closed its side. Raises Cut."""
@@ -88,12 +90,12 @@ class ResponseDecoder:
 
     def take(self) -> bytes:
         """The body's bytes that have come since. Raises Malformed behind the last that were well formed."""
-        body = self._body
+        body = self.body
         if not body:
-            if self._fault is not None and not self.is_complete:
-                raise Malformed(self._fault)
+            if self.fault is not None and not self.is_complete:
+                raise Malformed(self.fault)
             return b""
-        data = body[0] if len(body) == 1 else b"".join(body)
+        data = b"".join(body)
         body.clear()
         return data
 
@@ -106,7 +108,7 @@ class ResponseDecoder:
     def on_message_begin(self) -> None:
         """A status line begins: this answer's, behind an interim one, or one that nobody asked for."""
         if self.is_complete:
-            self._fault = BEHIND
+            self.fault = BEHIND
         else:
             self._headers = []
 
@@ -125,14 +127,14 @@ class ResponseDecoder:
             return
         counts = [name.lower() for name, _ in self._headers if name.lower() in SPLIT_HEADERS]
         if len(counts) > 1:
-            self._fault = "its head says twice where its body ends"
+            self.fault = "its head says twice where its body ends"
         self.head = ResponseHead(status, self._headers)
         self._may_serve_again = self._parser.should_keep_alive()
 
     def on_body(self, data: bytes) -> None:
         """Some of the body."""
         if not self.is_complete:
-            self._body.append(data)
+            self.body.append(data)
 
     def on_message_complete(self) -> None:
         """The answer is whole, unless it was an interim one."""

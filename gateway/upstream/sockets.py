@@ -44,7 +44,7 @@ class UpstreamSocket:
 
     def __init__(self, connected: socket.socket) -> None:
         self._socket = connected
-        self._pending: Callable[[], int] = connected.pending if isinstance(connected, ssl.SSLSocket) else _nothing
+        self._pending = connected.pending if isinstance(connected, ssl.SSLSocket) else None
         self._piece_bytes_max = RECORD_BYTES_MAX if isinstance(connected, ssl.SSLSocket) else None
         self._early: bytes | None = None
         """What came while a request was still being written."""
@@ -66,7 +66,7 @@ class UpstreamSocket:
             await trio.lowlevel.checkpoint()
             early, self._early = self._early, None
             return early
-        if self._pending():
+        if self._pending is not None and self._pending():
             await trio.lowlevel.checkpoint()
         else:
             await trio.lowlevel.wait_readable(self._socket)
@@ -162,7 +162,3 @@ async def _secured(connected: socket.socket, context: ssl.SSLContext, host: str)
     except BaseException:
         secured.close()
         raise
-
-
-def _nothing() -> int:
-    return 0

@@ -33,7 +33,7 @@ from gateway.core.request import TurnRequest
 from gateway.core.sse import BlockTooLarge, SSEParser
 from gateway.core.whole import is_cut_short, whole_event
 from gateway.encodings import Decoder, EncodingError, decoder_for
-from gateway.ports import Stamped, UpstreamCall
+from gateway.ports import Inputs, UpstreamCall
 from gateway.upstream.answers import (
     Credential,
     WireHeaders,
@@ -54,7 +54,6 @@ ASKED_FOR: Final = {"content-type": "application/json", "accept-encoding": "iden
 ACCEPTED: Final = {True: "text/event-stream", False: "application/json"}
 """By whether a stream is asked for."""
 T = TypeVar("T")
-Inputs = trio.MemorySendChannel[Stamped]
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,15 +93,11 @@ class SSEUpstream:
     async def attempt(self, call: UpstreamCall, inputs: Inputs) -> None:
         """Run one attempt (ports.Upstream)."""
         try:
-            failure = await self._converse(call, inputs)
+            failure = await self._ask(call, partial(self._answer, call=call, inputs=inputs))
             if failure is not None:
                 await inputs.send((AttemptEnded(failure), trio.current_time()))
         except trio.BrokenResourceError:
             return  # the turn is decided: nobody listens any more
-
-    async def _converse(self, call: UpstreamCall, inputs: Inputs) -> Failure | None:
-        """The call, to its end: None after a terminal event, else why it ended without one."""
-        return await self._ask(call, partial(self._answer, call=call, inputs=inputs))
 
     async def fetch(self, call: UpstreamCall) -> UpstreamAnswer | Failure:
         """H2: the whole answer (homes.ByID)."""
@@ -150,6 +145,7 @@ class SSEUpstream:
         return self._bad_response("it is no JSON object")
 
     async def _answer(self, answer: Answer, call: UpstreamCall, inputs: Inputs) -> Failure | None:
+        """The answer, to its end: None after a terminal event, else why it ended without one."""
         head = headers_of(answer.headers)
         decoder = decoder_for(_value(head, "content-encoding"))
         if answer.status >= HTTPStatus.BAD_REQUEST:
@@ -233,7 +229,10 @@ def _take_events(parser: SSEParser) -> tuple[list[Event], BlockTooLarge | None]:
     """Up to a batch of events, none behind a terminal one (E9), and the reason why there can be no more."""
     events: list[Event] = []
     try:
-        while len(events) < limits.BATCH_EVENTS_MAX and (event := parser.next_event()) is not None:
+        for _ in range(limits.BATCH_EVENTS_MAX):
+            event = parser.next_event()
+            if event is None:
+                break
             events.append(event)
             if event.kind is EventClass.TERMINAL:
                 break

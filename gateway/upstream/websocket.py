@@ -33,7 +33,7 @@ from gateway.core.failures import RETRYABLE_CODES, Failure
 from gateway.core.messages import AttemptEnded, Batch, Head, Headers, Opened
 from gateway.core.request import RESPONSES, TurnRequest
 from gateway.core.sse import sse_block
-from gateway.ports import Stamped, Upstream, UpstreamCall
+from gateway.ports import Inputs, Upstream, UpstreamCall
 from gateway.upstream.answers import Credential, WireHeaders, bad_response, headers_for, never_sent
 from gateway.upstream.line import Connect, Line, LineSettings
 from gateway.upstream.pool import Pool
@@ -42,7 +42,6 @@ from gateway.upstream.trust import trusted
 logger = structlog.get_logger("gateway.upstream")
 
 PORTS: Final = {"http": 80, "https": 443}
-Inputs = trio.MemorySendChannel[Stamped]
 
 
 @dataclass(frozen=True, slots=True)

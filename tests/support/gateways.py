@@ -352,7 +352,8 @@ async def turn_beside(
 ) -> AsyncIterator[Client]:
     """The same, beside others that may still be running afterwards."""
     body = json.dumps(create(**fields)).encode() if door == "http" else None
-    async with connect(world.app, door, headers=(*AUTHORIZED, *headers), body=body) as client:
+    is_fast = Transports.data_plane == "fast"
+    async with connect(world.app, door, headers=(*AUTHORIZED, *headers), body=body, is_fast=is_fast) as client:
         if door == "websocket":
             await trio.sleep_until(begins_at)
             client.send_text(create_frame(**fields))

@@ -1,13 +1,15 @@
 """R10 and §6: which requests are stateful, seen through both doors where they let them in, else at the engine."""
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 import trio
 
 from gateway.core.eligibility import StatePolicy, eligibility
-from gateway.core.messages import Deliver, DeliverFailure, Door
+from gateway.core.events import Event
+from gateway.core.messages import Deliver, DeliverFailure, Door, Taken
 from gateway.core.request import RequestBody, TurnRequest
 from gateway.ports import Order
 from gateway.upstream.scripted import Break, Reply
@@ -179,6 +181,13 @@ class Listener:
         """Hear it."""
         await trio.lowlevel.checkpoint()
         self.heard.append(frames)
+
+    def pass_on(self, events: Sequence[Event], now: float) -> Taken:
+        """Hear it in the ordinary way."""
+        return Taken.NOTHING
+
+    async def write_rest(self) -> None:
+        """There is none."""
 
     async def write_quiet(self) -> None:
         """Never due."""

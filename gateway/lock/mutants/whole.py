@@ -13,9 +13,9 @@ from gateway.core.failures import Failure
 from gateway.core.request import RequestBody, TurnRequest
 from gateway.downstream import bodies, http
 from gateway.lock.mutants.flips import Mutant, everywhere, swapped
+from gateway.ports import Inputs
 from gateway.upstream import sse, websocket
 from gateway.upstream.answers import read_error
-from gateway.upstream.sse import Inputs
 
 
 def mutants() -> Iterator[Mutant]:

@@ -24,6 +24,7 @@ from hypercorn.trio.tcp_server import MAX_RECV, TCPServer
 from hypercorn.typing import ConnectionState
 from hypercorn.utils import parse_socket_addr
 
+from gateway.core.messages import Taken
 from gateway.server.hardened.http1 import HardenedHTTP1
 from gateway.server.hardened.inbox import InboxTaskGroup
 from gateway.server.hardened.settings import Cut, settings_of
@@ -62,7 +63,8 @@ class HardenedServer(TCPServer):
     _socket: socket.socket | None = None
     """What may be tried first."""
     _held_back = b""
-    """A head whose first piece of body comes at once, in the same write."""
+    """What the next write begins with: a head whose first piece of body comes at once, or what the kernel did not take
+    of the piece before."""
     _unwaited = 0
 
     async def run(self) -> None:
@@ -122,7 +124,7 @@ class HardenedServer(TCPServer):
             async with InboxTaskGroup() as self._task_group:
                 state = ConnectionState(self.state)
                 place = self._task_group, state, is_tls, client, server
-                short_way = (self.write, self.hold_back) if settings_of(self.config).is_fast else None
+                short_way = self if settings_of(self.config).is_fast else None
                 self.protocol = HardenedHTTP1(
                     self.app, self.config, self.context, *place, self.protocol_send, short_way=short_way
                 )
@@ -182,6 +184,18 @@ class HardenedServer(TCPServer):
             is_written = await self._write_at_once(self._socket, self._behind_held_back(data))
         if not is_written:
             await self.protocol.handle(Closed())
+
+    def write_at_once(self, data: bytes) -> Taken:
+        """What the kernel takes without a wait; of what it takes in part, the next write goes on with the rest. A peer
+        that has left takes nothing: the next write finds that out."""
+        if self._socket is None or self._held_back or self.send_lock.locked():
+            return Taken.NOTHING
+        try:
+            sent = self._socket.send(data)
+        except OSError:
+            return Taken.NOTHING
+        self._held_back = data[sent:]
+        return Taken.PART if self._held_back else Taken.ALL
 
     def _behind_held_back(self, data: bytes) -> bytes:
         if self._held_back:

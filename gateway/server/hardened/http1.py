@@ -9,7 +9,6 @@ bytes --> a head is due:    HeadGuard --> h11 --> a request, its stream, its app
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from itertools import chain
 from typing import Any, Final, cast
 
@@ -22,7 +21,7 @@ from hypercorn.protocol.http_stream import HTTPStream
 from hypercorn.typing import ConnectionState
 
 from gateway.beside_asgi import DIRECT, INBOUND, Direct
-from gateway.server.hardened.direct import DirectBody, DirectTexts, Write
+from gateway.server.hardened.direct import DirectBody, DirectTexts, ShortWay
 from gateway.server.hardened.heads import BAD_REQUEST, HeadGuard
 from gateway.server.hardened.patience import Patience
 from gateway.server.hardened.refusals import REASONS, refusal
@@ -61,10 +60,6 @@ class HardenedHTTPStream(HTTPStream):
         await super().app_send(message)
         if self.direct is not None and message is not None and message["type"] == "http.response.start":
             self.direct.head_was_sent(int(message["status"]), message.get("headers", ()))
-
-
-ShortWay = tuple[Write, Callable[[bytes], None]]
-"""Of a connection on the fast plane: how to write past the layers, and how to have a head written with its body."""
 
 
 class HardenedHTTP1(H11Protocol):
@@ -239,10 +234,9 @@ class HardenedHTTP1(H11Protocol):
         """The app's short way, if there is one."""
         if self._short_way is None:
             return {}
-        write, _ = self._short_way
         if isinstance(stream, HardenedWebSocket):
-            return {DIRECT: DirectTexts(stream, write, stream.note_sign_of_life)}
-        stream.direct = DirectBody(stream, write)
+            return {DIRECT: DirectTexts(stream, self._short_way, stream.note_sign_of_life)}
+        stream.direct = DirectBody(stream, self._short_way)
         return {DIRECT: stream.direct}
 
     def _asgi_request(self, request: h11.Request, direct: dict[str, Direct]) -> Request:
@@ -261,9 +255,8 @@ class HardenedHTTP1(H11Protocol):
         if self._short_way is None or not isinstance(event, h11.Response):
             await super()._send_h11_event(event)
             return
-        _, hold_back = self._short_way
         try:
-            hold_back(self.connection.send(event) or b"")
+            self._short_way.hold_back(self.connection.send(event) or b"")
         except h11.LocalProtocolError:
             if self.connection.their_state is not h11.ERROR:
                 raise

@@ -12,6 +12,7 @@ from wsproto.connection import Connection, ConnectionState, ConnectionType
 from wsproto.events import CloseConnection, Ping, TextMessage
 
 from gateway.beside_asgi import DIRECT, Direct
+from gateway.core.messages import Taken
 from gateway.lock.virtual import virtual_run
 from gateway.server.hardened.connection import WRITES_PER_PASS
 from server.attacks.websocket_cases import HANDSHAKE
@@ -264,6 +265,148 @@ async def test_nothing_of_a_request_stays_behind_in_a_ring() -> None:
             assert held[0]() is None
     finally:
         gc.enable()
+
+
+# --- without a wait -----------------------------------------------------------------------------------------------
+
+OPENINGS = {"http": request("GET / HTTP/1.1", "connection: close"), "websocket": UPGRADE}
+
+
+async def fill(direct: Direct) -> list[bytes]:
+    """Write at once more than the kernel has room for, behind a head, which waits for a write: what was taken, the last
+    of it in part."""
+    await direct.write((b"zero",))
+    assert direct.write_at_once((b"one", b"two")) is Taken.ALL
+    assert direct.write_at_once((MUCH,)) is Taken.PART
+    assert direct.write_at_once((b"while a rest waits",)) is Taken.NOTHING
+    return [b"zero", b"one", b"two", MUCH]
+
+
+@pytest.mark.parametrize("door", OPENINGS)
+async def test_what_was_taken_in_part_goes_on_with_the_next_write(door: str) -> None:
+    """No byte is lost, doubled or overtaken, whatever is written next."""
+    filled: list[bytes] = []
+
+    async def speak(direct: Direct, receive: Any) -> None:
+        filled.extend(await fill(direct))
+        await direct.write(())
+        assert direct.write_at_once((b"again",)) is Taken.ALL
+        await direct.write((b"last",))
+        if door == "websocket":
+            await receive()
+
+    async with connected(speaking(speak)) as stage:
+        await stage.client.send_all(OPENINGS[door])
+        heard = b""
+        with trio.move_on_after(5):
+            while data := await stage.client.receive_some(997):
+                heard += data
+                await trio.sleep(0.01)
+    expected = [*filled, b"again", b"last"]
+    if door == "http":
+        assert received_by_h11(heard, []) == (b"".join(expected), True)
+    else:
+        assert told(heard) == [piece.decode() for piece in expected]
+
+
+async def test_a_ping_stands_behind_the_rest_of_what_was_taken_in_part() -> None:
+    """W7: it tears no frame, and is itself what the rest leaves with."""
+
+    filled: list[bytes] = []
+
+    async def speak(direct: Direct, receive: Any) -> None:
+        filled.extend(await fill(direct))
+        await receive()
+
+    async with connected(speaking(speak), websocket_ping_interval=1.0) as stage:
+        await stage.client.send_all(UPGRADE)
+        await trio.sleep(0.5)
+        heard = b""
+        with trio.move_on_after(1):
+            while data := await stage.client.receive_some():
+                heard += data
+    assert [message for message in told(heard) if message != "ping"] == [piece.decode() for piece in filled]
+    assert told(heard)[-1] == "ping"
+
+
+@pytest.mark.parametrize("door", OPENINGS)
+async def test_nothing_is_taken_while_another_write_is_under_way(door: str) -> None:
+    taken: list[Taken] = []
+
+    async def speak(direct: Direct, _receive: Any) -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(direct.write, (MUCH,))
+            await trio.sleep(1)
+            taken.append(direct.write_at_once((b"too early",)))
+            nursery.cancel_scope.cancel()
+
+    async with connected(speaking(speak)) as stage:
+        await stage.client.send_all(OPENINGS[door])
+        assert b"too early" not in await hear_all(stage)
+    assert taken == [Taken.NOTHING]
+
+
+@pytest.mark.parametrize("opening", [request("GET / HTTP/1.0"), request("HEAD / HTTP/1.1")])
+async def test_nothing_is_taken_where_a_piece_would_be_framed_otherwise(opening: bytes) -> None:
+    taken: list[Taken] = []
+
+    async def speak(direct: Direct, _receive: Any) -> None:
+        taken.append(direct.write_at_once((b"one",)))
+        await direct.write((b"one",))
+
+    async with connected(speaking(speak)) as stage:
+        await stage.client.send_all(opening)
+        assert b"3\r\n" not in await hear_all(stage)
+    assert taken == [Taken.NOTHING]
+
+
+@pytest.mark.parametrize("door", OPENINGS)
+async def test_a_client_that_has_left_takes_nothing_and_the_next_write_finds_it_out(door: str) -> None:
+    left = trio.Event()
+
+    async def speak(direct: Direct, _receive: Any) -> None:
+        await direct.write((b"x",))
+        await left.wait()
+        for _ in range(3):
+            assert direct.write_at_once((b"x",)) is Taken.NOTHING
+            await direct.write((b"x",))
+
+    async with connected(speaking(speak)) as stage:
+        await stage.client.send_all(OPENINGS[door])
+        await stage.client.receive_some(10)
+        stage.client.socket.close()
+        left.set()
+        await stage.ended.wait()
+        assert stage.outcome == [None]
+
+
+@pytest.mark.parametrize("door", OPENINGS)
+async def test_a_client_that_takes_no_rest_is_dropped_at_the_write_deadline(door: str) -> None:
+    """T6."""
+
+    async def speak(direct: Direct, _receive: Any) -> None:
+        await fill(direct)
+        await trio.sleep(10)
+        await direct.write(())
+
+    async with connected(speaking(speak)) as stage:
+        await stage.client.send_all(OPENINGS[door])
+        await stage.ended.wait()
+    assert trio.current_time() == 70
+
+
+async def test_behind_a_close_no_text_is_taken() -> None:
+    taken: list[Taken] = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await receive()
+        await send(ACCEPT)
+        await send({"type": "websocket.close", "code": 1012})
+        taken.append(scope["state"][DIRECT].write_at_once((b"behind",)))
+
+    async with connected(app) as stage:
+        assert told(await stage.say(UPGRADE)) == [1012]
+    assert taken == [Taken.NOTHING]
 
 
 # --- WebSocket ----------------------------------------------------------------------------------------------------

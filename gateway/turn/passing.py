@@ -1,0 +1,52 @@
+"""Where an attempt's inputs go (ports.Inputs): to the task that steps the turn machine, or past it to the client.
+
+    reader --send--+-- output behind output, nothing queued --> the client's transport, now
+                   +-- anything else, or it would take a wait --> channel --> hold_buffer --> writer
+
+Output that comes behind output leaves nothing to decide: two hops from task to task would cost more than all that is
+done with it. So it is handed straight to the client, if that takes no wait. Otherwise it goes the ordinary way, where
+the clocks run and a slow client slows the reader down. Nothing overtakes: what went through the channel is seen to
+before anything passes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import trio
+
+from gateway import limits
+from gateway.core.messages import Batch
+from gateway.ports import Stamped
+
+Passes = Callable[[Batch, float], bool]
+
+
+class Inlet:
+    """One attempt's. `passes` hands a batch straight to the client, or says that it cannot."""
+
+    def __init__(self, channel: trio.MemorySendChannel[Stamped], passes: Passes) -> None:
+        self._channel = channel
+        self._passes = passes
+        self._passed_events = 0
+        self.is_on_its_way = False
+        """Whether an input was sent that nobody has looked at; whoever does, says so here."""
+
+    def __repr__(self) -> str:
+        return f"<Inlet, on its way={self.is_on_its_way}>"
+
+    async def send(self, value: Stamped, /) -> None:
+        """Hand an input over (ports.Inputs)."""
+        arrived, at = value
+        if isinstance(arrived, Batch) and not self.is_on_its_way and self._passes(arrived, at):
+            self._passed_events += len(arrived.events)
+            if self._passed_events >= limits.BATCH_EVENTS_MAX:  # an adapter may not have waited for what it sends
+                self._passed_events = 0
+                await trio.lowlevel.checkpoint()
+            return
+        self.is_on_its_way = True
+        await self._channel.send(value)
+
+    def close(self) -> None:
+        """The attempt is over."""
+        self._channel.close()
