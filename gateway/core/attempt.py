@@ -8,7 +8,7 @@ from typing import Final
 from gateway.core.crossing import as_answer, failure_from_first_frame
 from gateway.core.events import Event, EventClass, has_output_items, parse_object, response_id, usages
 from gateway.core.failures import Failure, failure_from_events
-from gateway.core.messages import AttemptReport, AttemptStarted, Head
+from gateway.core.messages import AttemptEnded, AttemptReport, AttemptStarted, Head
 from gateway.core.money import EndedBy, Usage, read_usage, usage_was_observed
 from gateway.core.replay import Verdict
 from gateway.core.rules import OWN_KINDS, Clock, Due
@@ -101,6 +101,14 @@ class Attempt:
         if event.kind in ENDINGS:
             self.result_was_observed |= event.type != "response.failed" and event.kind is EventClass.TERMINAL
             self.result_was_observed |= has_output_items(body)
+
+    def read_end(self, ended: AttemptEnded) -> None:
+        """R4: what came in the place of events, a status' body, tells of the attempt as its last event would."""
+        told = ended.failure.told
+        for found in usages(told):
+            self._read_usage(found, is_final=True)
+        has_output = has_output_items(told) or has_output_items({"response": told})
+        self.result_was_observed |= ended.result_was_begun or has_output
 
     def _read_usage(self, found: object, is_final: bool) -> None:
         """B5: zeros count at the end only, where nothing else was read: vendors put them into `response.created`."""

@@ -150,7 +150,7 @@ CODE_PATHS: Final = (
 MESSAGE_PATHS: Final = (("error", "message"), ("message",), ("response", "error", "message"), ("error",))
 STATUS_PATHS: Final = (("status",), ("status_code",), ("error", "status"), ("error", "status_code"))
 RETRYABLE_PATHS: Final = (("error", "retryable"), ("retryable",), ("response", "error", "retryable"))
-USAGE_PATHS: Final = (("response", "usage"), ("usage",))
+USAGE_PATHS: Final = (("response", "usage"), ("usage",), ("error", "usage"))
 
 
 CODE_CHARACTERS_MAX: Final = 256

@@ -20,6 +20,7 @@ from typing import Final
 
 from gateway.core.events import (
     Event,
+    JsonObject,
     error_code,
     error_message,
     error_status,
@@ -163,7 +164,8 @@ class UpstreamAnswer:
 @dataclass(frozen=True, slots=True)
 class Failure:
     """A turn's or attempt's failure. `events` (upstream's own, in order) or `answer` are delivered unchanged; with
-    neither, the gateway makes the failure from `code`, `status` and `message`."""
+    neither, the gateway makes the failure from `code`, `status` and `message`. `told` is the object that came in the
+    place of events, delivered or not: it may tell that the attempt was metered (R4)."""
 
     kind: FailureKind
     code: str
@@ -171,6 +173,7 @@ class Failure:
     message: str
     events: tuple[Event, ...] = field(default=(), repr=False)
     answer: UpstreamAnswer | None = None
+    told: JsonObject | None = field(default=None, compare=False, repr=False)
 
     @property
     def fault(self) -> Fault:

@@ -262,7 +262,7 @@ class Turn:
         if self.phase is Phase.GRACE:
             self._judge_told(at)
         elif self.phase is Phase.RUNNING and self._attempt is not None:
-            self._attempt.result_was_observed |= ended.result_was_begun
+            self._attempt.read_end(ended)
             self._fail(ended.failure, at)
 
     def _fail(self, failure: Failure, at: float) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from gateway.core.events import parse_object
 from gateway.core.failures import (
     BAD_RESPONSE,
     Failure,
@@ -50,15 +51,18 @@ def headers_of(raw: list[tuple[bytes, bytes]]) -> Headers:
 def refused(status: int, headers: Headers, body: bytes | None, retryable_codes: frozenset[str]) -> Failure:
     """The status decides, even where the body cannot be read (None): no 504 is replayed, and no 400."""
     failure = failure_from_answer(UpstreamAnswer(status, headers, body or b""), retryable_codes)
-    if body is not None or failure.answer is None:
+    if body is not None:
+        return replace(failure, told=parse_object(body))
+    if failure.answer is None:
         return failure
     return replace(bad_response(f"the body of status {status}", retryable_codes), kind=failure.kind)
 
 
-def bad_response(what: str, retryable_codes: frozenset[str]) -> Failure:
-    """P9: an answer that cannot be used."""
+def bad_response(what: str, retryable_codes: frozenset[str], body: bytes = b"") -> Failure:
+    """P9: an answer that cannot be used, of which this body was read."""
     kind = FailureKind.RETRYABLE if BAD_RESPONSE in retryable_codes else FailureKind.NOT_RETRYABLE
-    return gateway_failure(kind, BAD_RESPONSE, f"the upstream's answer cannot be used: {what}")
+    failure = gateway_failure(kind, BAD_RESPONSE, f"the upstream's answer cannot be used: {what}")
+    return replace(failure, told=parse_object(body))
 
 
 def never_sent(why: str) -> Failure:

@@ -156,10 +156,12 @@ class SSEUpstream:
             finally:
                 _log_what_was_not_forwarded(parser, call)
         body = await _read_body(answer, decoder)
-        return read_error("the answer was empty") if body == b"" else self._bad_response("it is no event stream")
+        if body == b"":
+            return read_error("the answer was empty")
+        return self._bad_response("it is no event stream", body or b"")
 
-    def _bad_response(self, what: str) -> Failure:
-        return bad_response(what, self._settings.retryable_codes)
+    def _bad_response(self, what: str, body: bytes = b"") -> Failure:
+        return bad_response(what, self._settings.retryable_codes, body)
 
     async def _whole(self, answer: Answer, head: Headers, decoder: Decoder, inputs: Inputs) -> Failure | None:
         """H1: one body, as a terminal event, at the instant at which it was whole."""
@@ -179,7 +181,7 @@ class SSEUpstream:
             return None
         if is_cut_short(data) or not data:
             return await _broken("the upstream ended the body before the response was whole", body, inputs)
-        return self._bad_response("it is no response")
+        return self._bad_response("it is no response", data)
 
     # --- the stream ---------------------------------------------------------------------------------------------
 

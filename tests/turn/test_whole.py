@@ -319,7 +319,13 @@ async def test_what_goes_up_is_the_clients_own_request() -> None:
 
 @pytest.mark.over_http
 async def test_json_to_a_client_that_streams_is_a_bad_answer() -> None:
-    """P9: the other way round."""
-    w = world(whole(A, body_of(A)), B.answer())
-    await play(w, "http")
-    assert w.attempts == ["a upstream_bad_response (replay)", "b completed"]
+    """P9: the other way round; R4: unless it shows that a response was made, or metered."""
+    ends: tuple[tuple[dict[str, Any], list[str]], ...] = (
+        ({"usage": None, "output": []}, ["a upstream_bad_response (replay)", "b completed"]),
+        ({"output": []}, ["a upstream_bad_response (usage_observed)"]),
+        ({"usage": None}, ["a upstream_bad_response (result_observed)"]),
+    )
+    for fields, attempts in ends:
+        w = world(whole(A, body_of(A, **{"output": [{"id": "msg_1"}], **fields})), B.answer())
+        await play(w, "http")
+        assert w.attempts == attempts
