@@ -26,7 +26,7 @@ import structlog
 import trio
 
 from gateway import limits
-from gateway.core.events import Event, EventClass
+from gateway.core.events import Event, EventClass, parse_object
 from gateway.core.failures import RETRYABLE_CODES, Failure, UpstreamAnswer
 from gateway.core.messages import AttemptEnded, Batch, Head, Headers, Opened
 from gateway.core.request import TurnRequest
@@ -135,7 +135,15 @@ class SSEUpstream:
         body = await _read_body(answer, decoder, self._settings.event_bytes_max)
         if body is None:
             return too_large(f"the answer is larger than {self._settings.event_bytes_max} bytes")
-        return UpstreamAnswer(answer.status, head, body)
+        return self._no_object(answer.status, body) or UpstreamAnswer(answer.status, head, body)
+
+    def _no_object(self, status: int, body: bytes) -> Failure | None:
+        """P9: what the API answers is an object; only where nothing was to be said there may be none."""
+        if parse_object(body) is not None or (status == HTTPStatus.NO_CONTENT and not body):
+            return None
+        if is_cut_short(body) or not body:
+            return read_error("the upstream ended the body before the answer was whole")
+        return self._bad_response("it is no JSON object")
 
     async def _answer(self, answer: Answer, call: UpstreamCall, inputs: Inputs) -> Failure | None:
         head = headers_of(answer.headers)

@@ -248,7 +248,42 @@ async def test_the_model_has_the_clients_name_where_the_routes_differs(alias: bo
     assert client.body == (body.replace(b"upstream-name", MODEL.encode()) if alias else body)
 
 
-@pytest.mark.parametrize("body", [b"[]", b"{", b'{"model": 5}', b'{"object": "list"}', b"\xff", b""])
+NO_OBJECTS = [
+    b"<html>it works</html>",
+    b"[]",
+    b"null",
+    b'"text"',
+    b"\xff",
+    b'{"a": 1} {"b": 2}',
+    b"{",
+    b'{"id": "r',
+    b"",
+]
+
+
+@pytest.mark.parametrize("body", NO_OBJECTS)
+@pytest.mark.parametrize(
+    ("method", "action"), [("GET", ""), ("DELETE", ""), ("GET", "/input_items"), ("POST", "/cancel")]
+)
+@in_orders(1)
+async def test_a_success_that_is_no_json_object_is_not_passed_on(body: bytes, method: str, action: str) -> None:
+    """P9, X2: what the API answers is an object; what stands in its place is no client's to read."""
+    is_cut = body == b"" or body.startswith(b"{")
+    for status in (200, 202):
+        client = await ask(two_routes(whole(body, status=status)), f"/resp_1{action}", method)
+        assert refusal(client) == (502, "stream_read_error" if is_cut else "upstream_bad_response")
+        assert json.loads(client.body)["error"]["request_id"] == "req_1"
+
+
+@in_orders(1)
+async def test_nothing_is_an_answer_where_nothing_was_to_be_said() -> None:
+    """P9: 204 has no body."""
+    w = two_routes(Reply((), status=204))
+    client = await ask(w, method="DELETE")
+    assert (client.status, client.body) == (204, b"")
+
+
+@pytest.mark.parametrize("body", [b'{"model": 5}', b'{"object": "list"}', b'\n {"id": "\xff"}\n'])
 @in_orders(1)
 async def test_a_body_without_a_model_is_passed_on_as_it_is(body: bytes) -> None:
     """M3."""
