@@ -8,12 +8,14 @@ client gets the frame. Behind any other event an `error` is an event like all ot
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
-from gateway.core.events import Event, EventClass, error_status
+from gateway.core.events import Event, EventClass, error_code, error_message, error_status, is_marked_retryable, member
 from gateway.core.failures import (
     ROUTE_FAULT_STATUSES,
+    UNNAMED,
     Failure,
     UpstreamAnswer,
     failure_from_answer,
@@ -36,10 +38,10 @@ def failure_from_first_frame(event: Event, retryable_codes: frozenset[str]) -> F
 
 
 def as_answer(failure: Failure) -> Failure:
-    """H1: a failure told by events, for a client that gets one body. `response.failed` brings the body; an `error`
-    alone is an HTTP status with its object."""
+    """H1: a failure told by events, for a client that gets one body. `response.failed` brings the body, if it has one;
+    an `error` alone is an HTTP status with its object."""
     last = failure.events[-1]
-    if last.type == "response.failed":
+    if last.type == "response.failed" and isinstance(member(last.body, "response"), Mapping):
         return failure
     if error_status(last.body) in ROUTE_FAULT_STATUSES:
         text = "the upstream refused the gateway's own credential"
@@ -49,10 +51,26 @@ def as_answer(failure: Failure) -> Failure:
 
 
 def _body_of(event: Event) -> bytes:
-    """`{"error": ...}`, the object in the upstream's own bytes."""
+    """`{"error": ...}`, the object in the upstream's own bytes; made of what the event says where it has none."""
+    if not isinstance(member(event.body, "error"), Mapping):
+        return json.dumps({"error": _flat_error(event)}).encode()
     try:
         read = RequestBody(event.data)
         found = read.members["error"]
     except (MalformedBody, KeyError):
-        return json.dumps({"error": (event.body or {}).get("error")}).encode()
+        return json.dumps({"error": member(event.body, "error")}).encode()
     return b'{"error":' + read.text[found.value_start : found.value_end].encode() + b"}"
+
+
+def _flat_error(event: Event) -> dict[str, Any]:
+    """E8: the API's own `error` event is flat: its members are the error's."""
+    code, param = error_code(event.body), member(event.body, "param")
+    message = error_message(event.body) or "the upstream failed and did not say why"
+    flat = {
+        "message": message,
+        "type": code or UNNAMED,
+        "code": code,
+        "param": param if isinstance(param, str) else None,
+    }
+    marked = is_marked_retryable(event.body)
+    return flat if marked is None else {**flat, "retryable": marked}

@@ -18,7 +18,7 @@ An idle line that is found dead before the create was written is opened anew, on
 from __future__ import annotations
 
 import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Final, Protocol
@@ -28,13 +28,13 @@ import structlog
 import trio
 
 from gateway import limits
-from gateway.core.events import Event, EventClass, read_event, response_id
+from gateway.core.events import Event, EventClass, member, read_event, response_id
 from gateway.core.failures import RETRYABLE_CODES, Failure
 from gateway.core.messages import AttemptEnded, Batch, Head, Headers, Opened
 from gateway.core.request import RESPONSES, TurnRequest
 from gateway.core.sse import sse_block
 from gateway.ports import Stamped, Upstream, UpstreamCall
-from gateway.upstream.answers import Credential, headers_for, never_sent
+from gateway.upstream.answers import Credential, bad_response, headers_for, never_sent
 from gateway.upstream.line import Connect, Line, LineSettings
 from gateway.upstream.pool import Pool
 from gateway.upstream.trust import trusted
@@ -163,6 +163,9 @@ class WebSocketUpstream:
         try:
             while not reading.is_over and (frames := await line.take()) is not None:
                 events = reading.events_of(frames.payloads)
+                if not call.streams and events and _lacks_response(events[-1]):
+                    await self._tell_no_body(events, frames.at, inputs)
+                    return None
                 if events and events[-1].kind is EventClass.TERMINAL and reading.behind == 0:
                     line.finish(response_id(events[-1].body))
                 if events:
@@ -170,6 +173,13 @@ class WebSocketUpstream:
         finally:
             reading.log(call)
         return None if reading.is_over else line.failure
+
+    async def _tell_no_body(self, events: list[Event], at: float, inputs: Inputs) -> None:
+        """H1, P9: a result that was made and is not there, where a body was to be made of it."""
+        if events[:-1]:
+            await inputs.send((Batch(events[:-1]), at))
+        failure = bad_response("its last event has no response", self._settings.retryable_codes, events[-1].data)
+        await inputs.send((AttemptEnded(failure, result_was_begun=True), at))
 
 
 class _Reading:
@@ -199,6 +209,12 @@ class _Reading:
         if self._not_events or self.behind:
             counts = {"blocks_without_event": self._not_events, "events_behind_the_end": self.behind}
             logger.info("not_forwarded", turn_id=call.turn_id, **counts)
+
+
+def _lacks_response(event: Event) -> bool:
+    """Of a failed response the client is told why (crossing.as_answer)."""
+    is_result = event.kind is EventClass.TERMINAL and event.type != "response.failed"
+    return is_result and not isinstance(member(event.body, "response"), Mapping)
 
 
 def _event_of(payload: bytes) -> Event | None:

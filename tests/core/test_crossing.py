@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from gateway.core.crossing import failure_from_first_frame
@@ -15,14 +17,25 @@ def event_of(payload: bytes) -> Event:
     return found
 
 
+NOTHING = "the upstream failed and did not say why"
+
+
+def made(message: str, code: str | None = None, param: str | None = None) -> bytes:
+    """The body of an event that has no error object."""
+    error = {"message": message, "type": code or "upstream_bad_response", "code": code, "param": param}
+    return json.dumps({"error": error}).encode()
+
+
 @pytest.mark.parametrize(
     ("payload", "body"),
     [
         (b'{"type":"error","status":400,"error":{"b" : 1.50,"a":"\\u00e9"}}', b'{"error":{"b" : 1.50,"a":"\\u00e9"}}'),
         (b'{"status":"429","error":{"code":"x"}}', b'{"error":{"code":"x"}}'),
-        (b'{"type":"error","status":500}', b'{"error": null}'),
+        (b'{"type":"error","status":500}', made(NOTHING)),
+        (b'{"type":"error","status":500,"message":"no","code":"c","param":"p"}', made("no", "c", "p")),
+        (b'{"type":"error","status":500,"param":7,"retryable":true}', made(NOTHING)[:-2] + b', "retryable": true}}'),
         (b'{"type":"error","status":500,"error":{"x":1},"error":{"x":2}}', b'{"error": {"x": 2}}'),
-        (b'{"type":"error","status":500,"error":"\xff"}', b'{"error": "\\ufffd"}'),
+        (b'{"type":"error","status":500,"error":"\xff"}', made("\ufffd")),
     ],
 )
 def test_the_answer_is_the_error_object_in_its_own_bytes(payload: bytes, body: bytes) -> None:
