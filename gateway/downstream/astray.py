@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
+from typing import Final
 
-from quart import Response
+from quart import Response, has_request_context, request
 from quart_trio import QuartTrio
-from werkzeug.exceptions import HTTPException, MethodNotAllowed, RequestEntityTooLarge
+from werkzeug.exceptions import HTTPException, MethodNotAllowed, NotFound, RequestEntityTooLarge
 
 from gateway.core.failures import Refusal
 from gateway.core.messages import Door
 from gateway.downstream.http import refuse
 from gateway.ports import Meter
+
+RESPONSE: Final = re.compile("/v1/responses/+[^/]")
+PATH_CHARACTERS: Final = 128
+"""Of a path that leads nowhere: what is told of it."""
 
 
 def open_error_pages(app: QuartTrio, new_request_id: Callable[[], str], meter: Meter) -> None:
@@ -24,6 +30,9 @@ def open_error_pages(app: QuartTrio, new_request_id: Callable[[], str], meter: M
     async def http_error(error: HTTPException) -> Response:  # noqa: ASYNC124 - a plain one would run in a thread
         if isinstance(error, RequestEntityTooLarge):
             return refused(Refusal("payload_too_large", "the body is larger than is accepted here"))
+        path = request.path if has_request_context() else ""  # it may be a WebSocket's
+        if isinstance(error, NotFound) and RESPONSE.match(path):
+            return refused(Refusal("response_not_found", f"there is no response at {path[:PATH_CHARACTERS]!r}"))
         response = refused(Refusal("invalid_request", error.name))
         response.status_code = error.code or 500
         if isinstance(error, MethodNotAllowed) and error.valid_methods:

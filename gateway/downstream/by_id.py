@@ -54,6 +54,7 @@ QUERY_NAMES: Final = frozenset(
     }
 )
 """H2, H4: what the API knows. Anything else stays here, as with headers."""
+ENCODED_SLASH: Final = b"%2f"
 GONE: Final = (trio.BrokenResourceError, trio.ClosedResourceError)
 """What a write to a client raises that is no more; that it has left is told besides (H7)."""
 NO_EVENT: Final = gateway_failure(
@@ -125,12 +126,15 @@ class ByIDDoor:
         return TurnResponse(run)
 
     async def _admit(self, response_id: str) -> Home:
-        """Whoever asks, may ask so often, and may use the model that made the response."""
+        """Whoever asks, may ask so often, and may use the model that made the response. A slash that is written as
+        `%2F` is an id's own, not the path's: which part of the path is the action is told by the others."""
         key = await self._keys.admit(request.headers.get("authorization"))
         held = held_by(request)
         held.enter_context(self._places.connection(key.label, lasts=False))
         held.enter_context(self._places.turn(key.label))
         self._keys.count_request(key)
+        if ENCODED_SLASH in request.scope["raw_path"].lower():
+            raise Refusal("response_not_found", "no response has an id with a slash in it")
         home = await self._homes.home_of(key.account, response_id)
         if home.model is not None:
             key.require_model(home.model)

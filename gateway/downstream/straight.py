@@ -34,6 +34,7 @@ class StraightApp(QuartTrio):
 
     def __init__(self, name: str, straight: Endpoints) -> None:
         super().__init__(name)
+        self.url_map.merge_slashes = False  # it would redirect, in HTML; here an empty part of a path is none
         self._straight = straight
 
     async def handle_request(self, request: Request) -> ResponseTypes:
