@@ -19,7 +19,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from email.utils import parsedate_to_datetime
+from email.utils import mktime_tz, parsedate_tz
 from enum import Enum
 from typing import Final
 
@@ -63,13 +63,13 @@ def sign_of(failure: Failure | None) -> Sign:
     return Sign.SOUND if failure is None else SIGN_OF[failure.kind]
 
 
-def wait_asked_seconds(failure: Failure | None) -> float | None:
+def wait_asked_seconds(failure: Failure | None, wall_now: float) -> float | None:
     """For how long the upstream asks to be left alone, at most `limits.ROUTE_WAIT_SECONDS_MAX`; None if it does not,
-    or not with a fault."""
+    or not with a fault. `wall_now` is what the gateway's own clock shows, in seconds since the epoch."""
     answer = None if failure is None else failure.answer
     if answer is None or answer.status not in WAITING_STATUSES or sign_of(failure) is not Sign.FAULT:
         return None
-    seconds = _retry_after_seconds(answer)
+    seconds = _retry_after_seconds(answer, wall_now)
     return None if seconds is None or seconds <= 0 else min(seconds, limits.ROUTE_WAIT_SECONDS_MAX)
 
 
@@ -77,17 +77,22 @@ SECONDS_DIGITS_MAX: Final = 9
 """Of a wait: the bound is far below what they say."""
 
 
-def _retry_after_seconds(answer: UpstreamAnswer) -> float | None:
-    """A date is told by the upstream's clock, which its own `date` shows. More than a day is not passed on to a client
-    (F5), and is a wait all the same."""
+def _retry_after_seconds(answer: UpstreamAnswer, wall_now: float) -> float | None:
+    """A date is told by the upstream's clock, which its own `date` shows; where it shows none, by ours. More than a day
+    is not passed on to a client (F5), and is a wait all the same."""
     text = (answer.header("retry-after") or "").strip()
     if text.isascii() and text.isdigit():
         return float(text[:SECONDS_DIGITS_MAX])
-    written = clean_retry_after(text)
+    until, now = _seconds_since_epoch(text), _seconds_since_epoch(answer.header("date"))
+    return None if until is None else until - (wall_now if now is None else now)
+
+
+def _seconds_since_epoch(written: str | None) -> float | None:
+    """Of an HTTP date, which is in GMT also where its form does not say so (RFC 9110, 5.6.7); None of what is none."""
+    read = parsedate_tz(clean_retry_after(written) or "")
     try:
-        until, now = (parsedate_to_datetime(date) for date in (written or "", answer.header("date") or ""))
-        return (until - now).total_seconds()
-    except (TypeError, ValueError):
+        return None if read is None else float(mktime_tz((*read[:9], 0)))
+    except (ValueError, OverflowError):
         return None
 
 
@@ -128,9 +133,9 @@ class Circuit:
         is_probe = self.state is State.PROBING and generation == self.generation
         return replace(self, state=State.TRIAL, faults=0) if is_probe else self
 
-    def ended(self, generation: int, failure: Failure | None, now: float) -> Circuit:
+    def ended(self, generation: int, failure: Failure | None, now: float, wall_now: float) -> Circuit:
         """An attempt of that generation has ended."""
-        seconds = wait_asked_seconds(failure)
+        seconds = wait_asked_seconds(failure, wall_now)
         if seconds is not None:
             return self._opened(max(self.cools_until, now + seconds))
         if generation != self.generation:

@@ -62,7 +62,7 @@ def make_world(scenario: Scenario, file: str, change: Change | None = None) -> W
     swaps = tuple((swap.at, changed(swapped_in(scenario, swap, file))) for swap in scenario.swap)
     stores = Stores(config, scenario.fault, scenario.origins)
     scripts = {route: Script(route, _replies(scenario, route, config)) for route in scenario.routes}
-    house = PatientHouse() if scenario.house.is_patient else StandingHouse()
+    house = (PatientHouse if scenario.house.is_patient else StandingHouse)(wall_clock=_wall_clock)
     house.throttled = scenario.house.is_throttled
     house.cooling.update(scenario.house.cooling)
     parts = Parts(
@@ -70,10 +70,14 @@ def make_world(scenario: Scenario, file: str, change: Change | None = None) -> W
         over_http={route: _over_http(config, script) for route, script in scripts.items()},
         house=house,
         new_request_id=_numbered(),
-        wall_clock=lambda: NEW_YEAR + trio.current_time(),
+        wall_clock=_wall_clock,
         run_aside=at_once,
     )
     return World(Gateway(config, stores.put_into(parts)), scripts, stores, swaps)
+
+
+def _wall_clock() -> float:
+    return NEW_YEAR + trio.current_time()
 
 
 def _numbered() -> Callable[[], str]:

@@ -8,6 +8,8 @@ is taken at once, not when the attempt's record is written. It ends once, whatev
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -29,6 +31,8 @@ class RouteHealth:
     open_attempts: int = 0
     coolings: int = 0
     probes: int = 0
+    wall_clock: Callable[[], float] = field(default=time.time, repr=False)
+    """Seconds since the epoch: an upstream may name the time at which it wants to be asked again."""
 
     @property
     def takes_turns(self) -> bool:
@@ -52,17 +56,18 @@ class RouteHealth:
 
     def delivered(self, generation: int) -> None:
         """Something of an attempt of that generation was."""
-        self._becomes(self.circuit.delivered(generation), None)
+        self._becomes(self.circuit.delivered(generation), None, self.wall_clock())
 
     def ended(self, generation: int, failure: Failure | None) -> None:
         """An attempt of that generation has."""
-        self._becomes(self.circuit.ended(generation, failure, trio.current_time()), failure)
+        wall_now = self.wall_clock()
+        self._becomes(self.circuit.ended(generation, failure, trio.current_time(), wall_now), failure, wall_now)
 
     def left(self, generation: int) -> None:
         """An attempt of that generation has without a sign."""
         self.circuit = self.circuit.left(generation, trio.current_time())
 
-    def _becomes(self, circuit: Circuit, failure: Failure | None) -> None:
+    def _becomes(self, circuit: Circuit, failure: Failure | None, wall_now: float) -> None:
         before, self.circuit = self.circuit, circuit
         if circuit.generation != before.generation:
             self.coolings += 1
@@ -72,7 +77,7 @@ class RouteHealth:
                 seconds=round(circuit.cools_until - trio.current_time(), 3),
                 faults=circuit.faults,
                 code=None if failure is None else failure.code,
-                was_asked=wait_asked_seconds(failure) is not None,
+                was_asked=wait_asked_seconds(failure, wall_now) is not None,
             )
         elif before.state is State.PROBING and circuit.state in (State.TRIAL, State.SERVING):
             logger.info("route_back", route=self.route)

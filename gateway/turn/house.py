@@ -6,6 +6,7 @@ be set from outside beside them: an operator's word, or a scenario's.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from itertools import count
 from typing import Any
@@ -18,13 +19,15 @@ from gateway.turn.health import OpenAttempt, RouteHealth
 
 
 class StandingHouse:
-    """One process's house (selection.House, ports.Draining). Each of `workers` has its part of what they share (C6)."""
+    """One process's house (selection.House, ports.Draining). Each of `workers` has its part of what they share (C6).
+    `wall_clock` tells seconds since the epoch."""
 
-    def __init__(self, workers: int = 1) -> None:
+    def __init__(self, workers: int = 1, wall_clock: Callable[[], float] = time.time) -> None:
         self._draining = trio.Event()
         self._budget = ReplayBudget(workers)
         self._routes: dict[str, RouteHealth] = {}
         self._draws = count()
+        self._wall_clock = wall_clock
         self.throttled = False
         self.cooling: set[str] = set()
 
@@ -103,7 +106,7 @@ class StandingHouse:
     def _health(self, route: str) -> RouteHealth:
         health = self._routes.get(route)
         if health is None:
-            health = self._routes[route] = RouteHealth(route)
+            health = self._routes[route] = RouteHealth(route, wall_clock=self._wall_clock)
         return health
 
 

@@ -10,6 +10,8 @@ from gateway import limits
 from gateway.core.failures import Failure, FailureKind, UpstreamAnswer, failure_from_answer
 from gateway.core.health import SIGN_OF, Circuit, Sign, State, sign_of, wait_asked_seconds
 
+WALL_NOW = 1_767_225_620.0
+"""Mon, 01 Jan 2026 00:00:20 GMT."""
 FAULT = Failure(FailureKind.RETRYABLE, "server_error", 500, "")
 OWN_FAULT = Failure(FailureKind.DETERMINISTIC, "invalid_prompt", 400, "")
 LEFT = Failure(FailureKind.CLIENT_LEFT, "client_disconnected", 499, "")
@@ -24,7 +26,7 @@ def after(circuit: Circuit, *ends: Failure | None, now: float = 0.0) -> Circuit:
     """A turn for each of these ends, one after the other, all at one instant."""
     for failure in ends:
         begun = circuit.begun(now)
-        circuit = begun.ended(begun.generation, failure, now)
+        circuit = begun.ended(begun.generation, failure, now, WALL_NOW)
     return circuit
 
 
@@ -72,18 +74,22 @@ def test_every_kind_of_failure_has_its_sign() -> None:
             None,
             id="a-date-that-is-over",
         ),
-        pytest.param(503, [("retry-after", "Mon, 01 Jan 2026 00:00:30 GMT")], None, id="a-date-without-a-clock"),
+        pytest.param(503, [("retry-after", "Mon, 01 Jan 2026 00:00:30 GMT")], 10.0, id="a-date-by-our-own-clock"),
+        pytest.param(503, [("retry-after", "Mon, 01 Jan 2026 00:00:20 GMT")], None, id="a-date-that-is-now"),
+        pytest.param(503, [("retry-after", "Mon, 99 Xyz 2026 00:00:20 GMT")], None, id="a-date-of-no-month"),
+        pytest.param(503, [("retry-after", "Monday, 01-Jan-26 00:00:30 GMT")], 10.0, id="a-date-in-the-oldest-form"),
+        pytest.param(503, [("retry-after", "Mon, 01 Jan 2046 00:00:20 GMT")], 300.0, id="a-date-far-away"),
         pytest.param(
             503,
             [("retry-after", "Mon, 01 Jan 2026 00:00:30 GMT"), ("date", "yesterday")],
-            None,
+            10.0,
             id="a-date-with-a-broken-clock",
         ),
         pytest.param(
             503,
             [("retry-after", "Mon Jan  1 00:00:30 2026"), ("date", "Mon, 01 Jan 2026 00:00:10 GMT")],
-            None,
-            id="two-clocks-of-which-one-has-no-zone",
+            20.0,
+            id="a-date-in-the-form-that-names-no-zone",
         ),
     ],
 )
@@ -91,15 +97,15 @@ def test_how_long_an_upstream_asks_to_be_left_alone(
     status: int, headers: list[tuple[str, str]], seconds: float | None
 ) -> None:
     """C3: a 429/503 with `retry-after`, at most 300 s."""
-    assert wait_asked_seconds(answer(status, *headers)) == seconds
+    assert wait_asked_seconds(answer(status, *headers), WALL_NOW) == seconds
 
 
 def test_a_request_that_is_too_large_for_any_minute_asks_for_nothing() -> None:
     """F, row 3: a 429 that is the request's own fault."""
     body = b'{"error":{"code":"rate_limit_exceeded","message":"Request too large for gpt"}}'
-    assert wait_asked_seconds(answer(429, ("retry-after", "7"), body=body)) is None
-    assert wait_asked_seconds(None) is None
-    assert wait_asked_seconds(FAULT) is None
+    assert wait_asked_seconds(answer(429, ("retry-after", "7"), body=body), WALL_NOW) is None
+    assert wait_asked_seconds(None, WALL_NOW) is None
+    assert wait_asked_seconds(FAULT, WALL_NOW) is None
 
 
 # --- opening ----------------------------------------------------------------------------------------------------
@@ -143,7 +149,7 @@ def test_an_outage_of_years_is_a_minute_at_a_time() -> None:
     """No power of two grows without bound."""
     assert after(opened(), *[FAULT] * 5).openings == 1
     circuit = Circuit(state=State.PROBING, openings=10**9)
-    assert circuit.ended(0, FAULT, 0.0).cools_until == 60.0
+    assert circuit.ended(0, FAULT, 0.0, WALL_NOW).cools_until == 60.0
 
 
 def test_a_sound_probe_makes_the_next_time_short_again() -> None:
@@ -175,9 +181,11 @@ def test_a_probe_that_is_told_to_wait_waits_as_told() -> None:
 def test_a_shorter_wait_does_not_shorten_a_longer_one() -> None:
     """C3: two answers of one burst."""
     begun = Circuit().begun(0.0)
-    circuit = begun.ended(0, answer(429, ("retry-after", "60")), 0.0).ended(0, answer(429, ("retry-after", "5")), 1.0)
+    circuit = begun.ended(0, answer(429, ("retry-after", "60")), 0.0, WALL_NOW).ended(
+        0, answer(429, ("retry-after", "5")), 1.0, WALL_NOW
+    )
     assert circuit.cools_until == 60.0
-    assert circuit.ended(0, answer(429, ("retry-after", "60")), 2.0).cools_until == 62.0
+    assert circuit.ended(0, answer(429, ("retry-after", "60")), 2.0, WALL_NOW).cools_until == 62.0
 
 
 # --- half open --------------------------------------------------------------------------------------------------
@@ -221,7 +229,7 @@ def test_what_a_probe_delivers_lets_others_in_before_it_ends() -> None:
 def test_the_first_verdict_after_it_was_let_in_decides(end: Failure | None, state: State, cools_until: float) -> None:
     """C3: streams that all break after their first output would otherwise never open it again."""
     probing = opened().begun(1.0)
-    ended = probing.delivered(probing.generation).ended(probing.generation, end, 30.0)
+    ended = probing.delivered(probing.generation).ended(probing.generation, end, 30.0, WALL_NOW)
     assert (ended.state, ended.cools_until) == (state, cools_until)
 
 
@@ -229,12 +237,17 @@ def test_attempts_from_before_the_opening_are_not_heard() -> None:
     """C3: neither do late faults of one outage count for the next, nor does a late success end the cooling."""
     circuit = opened()
     late = circuit.generation - 1
-    assert circuit.ended(late, FAULT, 0.5) == circuit
-    assert circuit.ended(late, None, 0.5) == circuit
+    assert circuit.ended(late, FAULT, 0.5, WALL_NOW) == circuit
+    assert circuit.ended(late, None, 0.5, WALL_NOW) == circuit
     probing = circuit.begun(1.0)
-    assert probing.ended(late, FAULT, 1.5) == probing.ended(late, None, 1.5) == probing.delivered(late) == probing
-    closed = probing.ended(probing.generation, None, 2.0)
-    assert closed.ended(late, FAULT, 25.0) == closed
+    assert (
+        probing.ended(late, FAULT, 1.5, WALL_NOW)
+        == probing.ended(late, None, 1.5, WALL_NOW)
+        == probing.delivered(late)
+        == probing
+    )
+    closed = probing.ended(probing.generation, None, 2.0, WALL_NOW)
+    assert closed.ended(late, FAULT, 25.0, WALL_NOW) == closed
 
 
 # --- whatever happens -------------------------------------------------------------------------------------------
@@ -263,7 +276,7 @@ def test_no_history_makes_two_probes_or_a_cooling_without_end(
             circuit = circuit.delivered(out[which % len(out)])
         elif act == "end" and out:
             generation = out.pop(which % len(out))
-            circuit = circuit.ended(generation, failure, now)
+            circuit = circuit.ended(generation, failure, now, WALL_NOW)
             if circuit.state is State.COOLING:
                 probes.discard(circuit.generation)
         assert circuit.cools_until <= now + limits.ROUTE_WAIT_SECONDS_MAX

@@ -283,7 +283,7 @@ def world(
     networks = {name: _network(config, script) for name, script in scripts.items()}
     money = ledger({name: account.balance_nanodollars for name, account in config.accounts.items()})
     records = records or MemoryRecords()
-    house = house or StandingHouse()
+    house = house or StandingHouse(wall_clock=wall_clock)
     parts = Parts(
         transports={**networks, **(transports or {})},
         over_http={name: ScriptedTransport(script) for name, script in scripts.items()},

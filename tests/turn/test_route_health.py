@@ -12,7 +12,7 @@ import trio
 from gateway.lock.driver import Client
 from gateway.upstream.scripted import Break, Reply, Silence
 from support.gateways import World, play, turn_beside, world
-from support.virtual import in_every_order
+from support.virtual import in_every_order, in_orders
 from support.voices import A, B
 
 FAILS = A.reply(A.prelude, A.failed("server_is_overloaded"))
@@ -183,6 +183,21 @@ async def test_c3_one_answer_with_retry_after_cools_the_route_for_that_long(door
     """C3: at once."""
     limited = A.status(429, headers=(("retry-after", "7"),))
     w = world(answers(limited), B.answer())
+    await turns(w, door, [0, at])
+    assert w.called == ["a", "b", called]
+
+
+@pytest.mark.parametrize("dated", [True, False], ids=["by its own clock", "by ours"])
+@pytest.mark.parametrize(("at", "called"), [(6.999, "b"), (7, "a")])
+@in_orders(1)
+async def test_c3_an_upstream_may_name_the_time_and_need_not_say_what_time_it_is(
+    door: str, at: float, called: str, dated: bool
+) -> None:
+    """C3: an HTTP date (RFC 9110, 10.2.3)."""
+    date = [("date", "Thu, 01 Jan 2026 00:00:13 GMT")] if dated else []
+    limited = A.status(503, headers=(("retry-after", "Thu, 01 Jan 2026 00:00:20 GMT"), *date))
+    clock = 0.0 if dated else 1_767_225_613.0
+    w = world(answers(limited), B.answer(), wall_clock=lambda: clock)
     await turns(w, door, [0, at])
     assert w.called == ["a", "b", called]
 

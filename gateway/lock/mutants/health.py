@@ -74,9 +74,7 @@ def _transitions() -> Iterator[Mutant]:
         swapped(Circuit, "delivered", lambda circuit, _generation: circuit),
     )
     yield Mutant("C3: any turn may probe", ("C3",), swapped(Circuit, "takes_turns", _while_probing_too))
-    yield Mutant(
-        "C3: a retry-after is not heard", ("C3", "F5"), everywhere(health.wait_asked_seconds, lambda _failure: None)
-    )
+    yield Mutant("C3: a retry-after is not heard", ("C3", "F5"), everywhere(health.wait_asked_seconds, lambda *_: None))
     yield Mutant(
         "C3: any status may ask to wait", ("C3", "F5"), swapped(health, "WAITING_STATUSES", frozenset({429, 500, 503}))
     )
