@@ -100,7 +100,7 @@ class Gateway:
         self.sockets = Sockets(config.limits.sockets_max, partial(self.meter.connection_cut, Cut.NO_SOCKET))
         self.inbound = InboundBytes(max(config.limits.inbound_bytes_max, config.limits.body_bytes_max))
         self.house = parts.house or StandingHouse(self.workers, parts.wall_clock)
-        self.stores = parts.stores or open_stores(config)
+        self.stores = parts.stores or open_stores(config, self.workers)
         self.origins = Origins(self.stores.records)
         self.routes = Routes(config, parts.transports, parts.over_http, self.workers)
         self.reloading = Reloading(as_read, parts.read or (lambda: as_read), self.swap, self.meter.reloaded)

@@ -79,9 +79,9 @@ class Stores:
         self._tasks.cancel()
 
 
-def open_stores(config: Config) -> Stores:
-    """Open what the configuration names, bring it up to date, and grant its accounts what they have. Blocks. Raises
-    StoreAway, StoreUnusable or OSError."""
+def open_stores(config: Config, workers: int = 1) -> Stores:
+    """Open what the configuration names, bring it up to date, and grant its accounts what they have, for one of so many
+    workers. Blocks. Raises StoreAway, StoreUnusable or OSError."""
     balances = {name: account.balance_nanodollars for name, account in config.accounts.items()}
     if config.ledger.store == "memory":
         return Stores(MemoryLedger(balances), MemoryRecords())
@@ -89,17 +89,17 @@ def open_stores(config: Config) -> Stores:
     spool = Path(config.ledger.spool)
     open_database(database, spool)
     grant(database, balances)
-    return durable_stores(Store(database, FileSpool(spool)), config.ledger)
+    is_shared = workers > 1 or isinstance(database, PostgresDatabase)
+    return durable_stores(Store(database, FileSpool(spool)), config.ledger, is_shared=is_shared)
 
 
-def durable_stores(store: Store, settings: LedgerTable) -> Stores:
-    """Ledger and records in this store."""
+def durable_stores(store: Store, settings: LedgerTable, *, is_shared: bool = True) -> Stores:
+    """Ledger and records in this store, which other processes use if it `is_shared`."""
     ledger = DurableLedger(store.writer, settings.lease)
     leases = Leases(store, ledger, LeaseTimes(settings.lease))
     retention = Retention(store.database, Keep(settings.record_days, settings.origin_days))
-    return Stores(
-        ledger, DurableRecords(store, settings.origin_days), store, leases, DurableKeys(store), retention=retention
-    )
+    records = DurableRecords(store, settings.origin_days, is_shared=is_shared)
+    return Stores(ledger, records, store, leases, DurableKeys(store), retention=retention)
 
 
 def database_of(settings: LedgerTable) -> SQLiteDatabase | PostgresDatabase:

@@ -18,9 +18,10 @@ from gateway.store.records import BACKGROUND, MARK, ORIGIN, RecordWrite, origin_
 from gateway.store.store import Store
 
 DAY_SECONDS: Final = 86_400
-ORIGIN_LOOKS_SECONDS: Final = (0.05, 0.2)
-"""O1: the pauses before a response is looked for once more. Its id is learned beside the client's bytes: a client that
-goes on at once may be served by another process before the write has ended."""
+LOOKS_AGAIN_SECONDS: Final = (0.05, 0.2)
+"""O1, O3: the pauses before what a request goes on from is looked for once more. It is learned beside the client's
+bytes: a client that goes on at once may be served by another process before the write has ended. Where there is no
+other, what is not there will not come."""
 
 TURN_COLUMNS: Final = 7
 """Of a background turn's row: what is the turn's own; the four of its price follow."""
@@ -29,9 +30,10 @@ T = TypeVar("T")
 
 
 class DurableRecords:
-    """Turns, attempts and origins in a database."""
+    """Turns, attempts and origins in a database, which other processes write to if it `is_shared`."""
 
-    def __init__(self, store: Store, origin_days: int) -> None:
+    def __init__(self, store: Store, origin_days: int, *, is_shared: bool = True) -> None:
+        self._looks_again = LOOKS_AGAIN_SECONDS if is_shared else ()
         self._store = store
         self._origin_seconds = origin_days * DAY_SECONDS
 
@@ -68,12 +70,7 @@ class DurableRecords:
             rows = session.fetch(ORIGIN, asked)
             return Origin(account, response_id, *rows[0]) if rows else None
 
-        for pause in ORIGIN_LOOKS_SECONDS:
-            found = await self._read(look_up)
-            if found is not None:
-                return found
-            await trio.sleep(pause)  # another process may be about to write what its client knows already
-        return await self._read(look_up)
+        return await self._look_for(look_up)
 
     async def learn_marks(self, account: str, route: str, marks: Sequence[str]) -> None:
         """Where what has these marks was made (ports.Records). The last is durable when all are: they are written in
@@ -94,6 +91,15 @@ class DurableRecords:
             found = zip(marks, session.fetch_each(MARK, asked), strict=True)
             return {mark: rows[0][0] for mark, rows in found if rows}
 
+        return await (self._look_for(look_up) if marks else self._read(look_up))
+
+    async def _look_for(self, look_up: Callable[[Session], T]) -> T:
+        """What is found, at the latest look: another process may be about to write what its client knows already."""
+        for pause in self._looks_again:
+            found = await self._read(look_up)
+            if found:
+                return found
+            await trio.sleep(pause)
         return await self._read(look_up)
 
     # --- background (B9) ----------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ import pytest
 import trio
 
 from gateway.core.background import BackgroundTurn
+from gateway.core.marks import ITEM, mark
 from gateway.core.messages import Door
 from gateway.core.money import Usage
 from gateway.ports import Origin, Records, TurnOpening
@@ -48,11 +49,11 @@ class DurableContract(RecordsContract):
             yield records
 
     @asynccontextmanager
-    async def process(self) -> AsyncIterator[DurableRecords]:
+    async def process(self, *, is_shared: bool = True) -> AsyncIterator[DurableRecords]:
         """One gateway's records in the database that is open."""
         async with running_store(self.database.another(), self.spool.getbasetemp() / "spool") as store:
             self.store = store
-            yield DurableRecords(store, ORIGIN_DAYS)
+            yield DurableRecords(store, ORIGIN_DAYS, is_shared=is_shared)
 
     async def turns_of(self, records: Records) -> Mapping[str, TurnSeen]:
         return await turns_of(self.store)
@@ -130,9 +131,31 @@ class DurableContract(RecordsContract):
             nursery.start_soon(self._learn_soon, records)
             assert await another.origin("main", "resp_1") == Origin("main", "resp_1", "a")
 
+    async def test_marks_that_another_process_is_about_to_write_are_waited_for(self) -> None:
+        """O3: as a response is; one that is found is enough."""
+        asked = [mark(ITEM, "msg_2"), mark(ITEM, "msg_1")]
+        async with self.opened() as records, self.process() as another, trio.open_nursery() as nursery:
+            nursery.start_soon(self._learn_soon, records)
+            assert await another.origins_of_marks("main", asked) == {asked[1]: "a"}
+
+    @pytest.mark.parametrize(("is_shared", "seconds"), [(True, 0.25), (False, 0.0)], ids=["others write", "alone"])
+    async def test_what_nobody_has_written_is_waited_for_only_where_others_write(
+        self, is_shared: bool, seconds: float
+    ) -> None:
+        """O1, O3: what a process that is alone has not written will not come; and nothing is not waited for."""
+        async with self.opened(), self.process(is_shared=is_shared) as records:
+            began_at = trio.current_time()
+            assert await records.origin("main", "resp_1") is None
+            assert trio.current_time() == began_at + seconds
+            assert await records.origins_of_marks("main", ["x"]) == {}
+            assert trio.current_time() == began_at + 2 * seconds
+            assert await records.origins_of_marks("main", []) == {}
+            assert trio.current_time() == began_at + 2 * seconds
+
     async def _learn_soon(self, records: Records) -> None:
         await trio.sleep(0.1)
         await records.learn_origin(Origin("main", "resp_1", "a"))
+        await records.learn_marks("main", "a", [mark(ITEM, "msg_1")])
 
     async def test_a_background_turn_is_due_when_nobody_has_asked_for_a_while(self) -> None:
         """B9: whichever process asked; its age is the store's to tell."""
