@@ -31,7 +31,7 @@ NUMBERED: Final = b'"sequence_number"'
 class Delivery:
     """The account of one turn's frames. Output events are counted by their bytes and never parsed on their way."""
 
-    def __init__(self, door: Door, *, is_whole: bool = False) -> None:
+    def __init__(self, door: Door, *, is_whole: bool = False, outlives_stream: bool = False) -> None:
         self.has_begun = False
         self.output_was_issued = False
         self.output_was_handed = False
@@ -41,6 +41,7 @@ class Delivery:
         self._outgoing: list[Event] = []
         self._is_framed = door is Door.WEBSOCKET
         self._is_whole = is_whole
+        self._outlives_stream = outlives_stream
         self._text_bytes_issued = 0
         self._last_output: Event | None = None
         self._last_number: int | None = None
@@ -74,7 +75,11 @@ class Delivery:
         return telling[told:]
 
     def failure_command(self, failure: Failure, head: Head | None) -> DeliverFailure:
-        """The failure as this client must see it: with the response it knows and the number that comes next."""
+        """The failure as this client must see it: with the response it knows and the number that comes next. A response
+        in the background has not failed with its stream (B9), and the next number is its next event's: a client that
+        resumes behind the last number it has seen must not miss it."""
+        if self._outlives_stream:
+            return DeliverFailure(failure, head)
         return DeliverFailure(failure, head, self._response, self._next_number())
 
     # --- what it was given --------------------------------------------------------------------------------------

@@ -30,6 +30,7 @@ from typing import Any, Final
 
 from gateway.core.attempt import Attempt, End, end_of
 from gateway.core.delivery import Delivery
+from gateway.core.eligibility import BACKGROUND
 from gateway.core.events import Event, EventClass
 from gateway.core.failures import Failure, FailureKind
 from gateway.core.hold import Hold
@@ -93,7 +94,7 @@ class Turn:
         self._due = self._house_due
         self._hold = Hold(rules.hold_seconds, rules.hold_bytes_max, rules.hold_events_max)
         self._aside = Hold(math.inf, rules.hold_bytes_max, rules.hold_events_max)
-        self._delivery = Delivery(door, is_whole=rules.is_whole)
+        self._delivery = Delivery(door, is_whole=rules.is_whole, outlives_stream=BACKGROUND in stateful_reasons)
         self._commands: list[Command] = []
         self._end: End | None = None
 

@@ -17,7 +17,7 @@ from gateway.lock.driver import AUTHORIZED, Client, connect
 from gateway.ports import LedgerUnavailable
 from gateway.records.memory import MemoryRecords
 from gateway.turn.background import BackgroundTurns
-from gateway.upstream.scripted import JSON_BODY, Break, Reply, Silence
+from gateway.upstream.scripted import JSON_BODY, Break, Reply, Silence, Step
 from gateway.upstream.scripts import event, response_object, usage_object
 from support.gateways import Seen, World, cost, create, play, seen, world
 from support.virtual import in_every_order, in_orders
@@ -135,6 +135,32 @@ async def test_a_response_that_ended_or_never_was_leaves_nothing_open(reply: Rep
     await begin(w)
     assert (w.called, w.money, await w.records.background_turns()) == (["a"], money, [])
     w.assert_at_rest()
+
+
+# --- what its client is told --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("end", "code"),
+    [((Break(),), "stream_read_error"), ((Silence(),), "stream_idle_timeout")],
+    ids=["breaks", "falls silent"],
+)
+@in_orders(2)
+async def test_a_stream_that_ends_early_is_no_failed_response(end: tuple[Step, ...], code: str) -> None:
+    """X3, B9: it goes on, and can be resumed behind the last number that its client has seen: the error has none."""
+    w = world([A.reply(A.created, QUEUED, A.delta(), *end), ENDED], route="idle_timeout = 5")
+    client = await begin(w)
+    assert client.told == ["created", "queued", "output_text.delta", f"error {code}"]
+    assert client.events[-1].payload["error"]["code"] == client.events[-1].payload["code"] == code
+    assert "sequence_number" not in client.events[-1].payload
+    assert (w.money, outcomes(w)) == ([], [None])
+
+
+@in_orders(1)
+async def test_of_one_that_its_upstream_calls_failed_its_client_hears_so() -> None:
+    """X1: unchanged."""
+    w = world(A.reply(A.created, A.delta(), A.failed("server_error")))
+    assert (await begin(w)).told == ["created", "output_text.delta", "failed server_error"]
 
 
 # --- the gateway's own poll ---------------------------------------------------------------------------------------
