@@ -1,6 +1,7 @@
 """The statements of the records (L, O1), by name. Each is idempotent: taken again, it changes nothing.
 
 A turn or an attempt that the sweeper closed, for its process seemed gone, is closed again by a process that was not.
+The amount of a turn is what its client has paid.
 """
 
 from __future__ import annotations
@@ -11,6 +12,12 @@ from typing import Any, Final
 
 LEASE_ENDED: Final = "lease_ended"
 """The outcome of a turn or an attempt whose process is gone (B7, L2)."""
+
+
+REFUNDED: Final = """
+exists (select 1 from reservation where reservation.turn_id = :turn_id and reservation.state = 'expired')
+"""
+"""B7: whose lease had ended has paid nothing, whatever the turn cost: the house has borne it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +66,8 @@ STATEMENTS: Final[dict[str, str]] = {
             upstream_request_id = :upstream_request_id, house_nanodollars = :house_nanodollars
         where turn_id = :turn_id and number = :number and (outcome is null or outcome = '{LEASE_ENDED}')""",
     "close_turn": f"""
-        update turn set outcome = :outcome, ended_at = :now, seconds = :seconds, nanodollars = :nanodollars,
+        update turn set outcome = :outcome, ended_at = :now, seconds = :seconds,
+            nanodollars = case when {REFUNDED} then null else cast(:nanodollars as bigint) end,
             flags = :flags, routes = :routes, failure_code = :failure_code, failure_kind = :failure_kind,
             response_id = :response_id
         where turn_id = :turn_id and (outcome is null or outcome = '{LEASE_ENDED}')""",

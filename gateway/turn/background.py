@@ -162,7 +162,7 @@ class BackgroundTurns:
             outcome=outcome,
             routes=(turn.route,),
             seconds=turn.age_seconds,
-            nanodollars=resolution.nanodollars,
+            nanodollars=None if result is Result.BORNE_BY_HOUSE else resolution.nanodollars,
             flags=resolution.flags,
             response_id=turn.response_id,
         )

@@ -226,6 +226,8 @@ class Books:
             self._note(number, report)
             steps |= self._closing_of_attempt(number, report, upstream_request_id, house_pays=house_pays)
         await self._carry_out(steps)
+        if self._result is Result.BORNE_BY_HOUSE:
+            closing = replace(closing, nanodollars=None)
         self._keeping.meter.turn_ended(self._measures(closing, finish))
         self._log(closing, finish)
 

@@ -57,8 +57,7 @@ def test_turns_are_listed_with_the_newest_first(store: SQLiteDatabase) -> None:
             "opened (UTC)         turn     account  key     model     door       routes  outcome    seconds  charged",
             "2026-09-21 14:14:20  running  main     laptop  gpt-test  http       -       running    -        -",
             "2026-09-21 14:13:20  failed   main     -       gpt-test  websocket  a       failed     3.250    -",
-            "2026-09-21 14:13:20  late     main     laptop  gpt-test  http       b       completed  3.250    0.0000"
-            "0004",
+            "2026-09-21 14:13:20  late     main     laptop  gpt-test  http       b       completed  3.250    -",
         ],
     )
 

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import pytest
 import trio
 
 from gateway.core.background import BackgroundTurn
+from gateway.core.ledger import Expire, OpenAccount, Resolve
 from gateway.core.marks import ITEM, mark
 from gateway.core.messages import Door
-from gateway.core.money import Usage
+from gateway.core.money import Resolution, Result, Usage
 from gateway.ports import Origin, Records, TurnOpening
 from gateway.records.durable import DAY_SECONDS, DurableRecords
 from gateway.store.database import Session
@@ -28,7 +30,9 @@ from records.contract import (
     attempt_closing,
     opening,
     turn_closing,
+    turn_end,
 )
+from support.booked import reserve
 from support.durable import ClockedDatabase, FreshDatabases, PostgresTables, SQLiteFiles, StoreClock, running_store
 from support.postgres import PostgresDatabases
 
@@ -89,6 +93,25 @@ class DurableContract(RecordsContract):
                 "completed",
                 "completed",
             ]
+
+    @pytest.mark.parametrize("settles_first", [True, False])
+    async def test_a_turn_that_was_settled_after_its_lease_shows_what_its_client_paid(
+        self, settles_first: bool
+    ) -> None:
+        """B7, L1: nothing; the house has borne it, which is in the books."""
+        late = Resolve("turn", Resolution(42))
+        async with self.opened() as records:
+            for work in (OpenAccount("main", is_unlimited=True), reserve("turn", lease_seconds=-1.0), Expire("turn")):
+                await self.store.writer.ask(work)
+            await records.open_turn(opening())
+            if settles_first:
+                assert await self.store.writer.ask(late) is Result.BORNE_BY_HOUSE
+            await records.close_turn(turn_closing())
+            if not settles_first:
+                assert await self.store.writer.ask(late) is Result.BORNE_BY_HOUSE
+
+            (seen,) = (await self.turns_of(records)).values()
+            assert seen.end == replace(turn_end(turn_closing()), nanodollars=None)
 
     async def test_the_sweeper_leaves_alone_what_has_ended(self) -> None:
         """L2."""
