@@ -227,17 +227,24 @@ def statement(
 
 UNKNOWN_ROUTE: Final = "(no longer on record)"
 
-HOUSE_COSTS: Final = f"""
-select coalesce(route, '{UNKNOWN_ROUTE}'), count(*), sum(nanodollars) from entry
-left join attempt on attempt.turn_id = entry.turn_id and attempt.number = entry.attempt
-where kind = 'house' and at >= :since and at < :until group by coalesce(route, '{UNKNOWN_ROUTE}')
+
+def _losses(kind: str, which: str) -> str:
+    """By the route of the attempt, on record or left behind by its record (retention.py)."""
+    routes = ", ".join(
+        f"(select route from {table} where turn_id = entry.turn_id {which} order by number desc limit 1)"
+        for table in ("attempt", "loss_route")
+    )
+    return f"""
+select coalesce(route, '{UNKNOWN_ROUTE}'), count(*), sum(nanodollars)
+from (select coalesce({routes}) as route, nanodollars from entry
+      where kind = '{kind}' and at >= :since and at < :until) as lost
+group by coalesce(route, '{UNKNOWN_ROUTE}')
 """
-LATE: Final = f"""
-select coalesce(route, '{UNKNOWN_ROUTE}'), count(*), sum(nanodollars) from entry
-left join attempt on attempt.turn_id = entry.turn_id
- and attempt.number = (select max(number) from attempt as other where other.turn_id = entry.turn_id)
-where kind = 'late' and at >= :since and at < :until group by coalesce(route, '{UNKNOWN_ROUTE}')
-"""
+
+
+HOUSE_COSTS: Final = _losses("house", "and number = entry.attempt")
+LATE: Final = _losses("late", "")
+"""A settlement is of the turn's last attempt."""
 MOVED_BY_HAND: Final = """
 select kind, count(*), sum(nanodollars) from entry
 where kind in ('credit', 'debit') and at >= :since and at < :until group by kind

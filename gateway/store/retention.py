@@ -1,6 +1,7 @@
 """Retention: records, origins and what else has had its time are taken away, a little at a time. Entries stay for ever.
 
-    turns and their attempts    `record_days` after they began, once they are over
+    turns and their attempts    `record_days` after they began, once they are over; the routes of what the house has
+                                lost by them stay with its entries
     reservations                `record_days` after they were made, once they are resolved and nothing that counts them
                                 or looks for them (a spend window, an open record) is left
     spend windows               once nothing can be spent in them any more
@@ -71,6 +72,8 @@ class Purge:
     age: str
     where: str
     also: tuple[str, ...] = ()
+    keeps: tuple[str, ...] = ()
+    """What is written down of a row before it goes."""
 
     @property
     def condition(self) -> str:
@@ -100,6 +103,13 @@ state <> 'reserved' and {NOTHING_OPEN.format("reservation")}
  and not exists (select 1 from turn where turn.turn_id = reservation.turn_id and turn.outcome is null)
 """
 
+KEEP_ROUTES_OF_LOSSES: Final = """
+insert into loss_route (turn_id, number, route)
+select turn_id, number, route from attempt where attempt.turn_id = :turn_id
+ and exists (select 1 from entry where entry.turn_id = :turn_id and kind in ('house', 'late'))
+on conflict (turn_id, number) do nothing
+"""
+
 PURGES: Final = (
     Purge(
         "turns",
@@ -109,6 +119,7 @@ PURGES: Final = (
         "opened_at",
         f"outcome is not null and {NOTHING_OPEN.format('turn')}",
         also=("attempt", "background"),
+        keeps=(KEEP_ROUTES_OF_LOSSES,),
     ),
     Purge("origins", "origin", ("account", "response_id"), "origins", "learned_at", "1 = 1"),
     Purge("marks", "origin_mark", ("account", "mark"), "origins", "learned_at", "1 = 1"),
@@ -183,7 +194,7 @@ def _purge_windowed(keep: Keep, place: Place, session: Session) -> tuple[Place |
 
 def _delete(session: Session, kind: Purge, rows: Sequence[tuple[Any, ...]]) -> None:
     many = [dict(zip(kind.key, row, strict=True)) for row in rows]
-    for statement in kind.deletes:
+    for statement in (*kind.keeps, *kind.deletes):
         session.run_each(statement, many)
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 AnyDatabase = SQLiteDatabase | PostgresDatabase
 
 VERSION_TABLE: Final = "gateway_schema"
-VERSIONS: Final = ("0001", "0002", "0003", "0004")
+VERSIONS: Final = ("0001", "0002", "0003", "0004", "0005")
 """All that there ever were, oldest first; the last is what this program reads and writes."""
 MIGRATION_LOCK: Final = 0x67776179
 """The advisory lock that a PostgreSQL client holds while it migrates: the letters `gway`."""

@@ -17,6 +17,7 @@ from gateway.lock.virtual import virtual_run
 from gateway.store.database import Database, StoreAway
 from gateway.store.proof import prove
 from gateway.store.records import RecordWrite
+from gateway.store.reports import UNKNOWN_ROUTE, house
 from gateway.store.retention import CHUNK_ROWS, WINDOW_DAYS, WINDOWED_DAYS, Keep, Retention, due, purge
 from gateway.store.schema import AnyDatabase
 from support.booked import DAY, MONTH, aged, book, book_history, close_attempt, open_attempt, open_turn
@@ -74,6 +75,19 @@ def test_an_old_turn_goes_with_its_attempts_and_its_reservation_and_its_entries_
     assert purged(booked) == {"turns": 4, "reservations": 3}
     assert turn_ids(booked, "turn") == turn_ids(booked, "attempt") == ["running"]
     assert counts(booked)["entry"] == entries
+
+
+def test_what_the_house_has_lost_keeps_its_routes(booked: AnyDatabase) -> None:
+    """B2, B7: the entries stay for ever, and so does what they are told by; of no other turn anything is kept."""
+    with booked.snapshot() as session:
+        before = house(session, 0.0, 1e12)
+    aged(booked, 200)
+    purged(booked)
+    with booked.snapshot() as session:
+        assert house(session, 0.0, 1e12) == before
+        kept = session.fetch("select distinct turn_id from loss_route order by turn_id", {})
+    assert kept == [("late",), ("replayed",)]
+    assert {UNKNOWN_ROUTE}.isdisjoint(before.routes)
 
 
 def test_a_turn_whose_attempt_is_open_stays(booked: AnyDatabase) -> None:

@@ -38,6 +38,7 @@ TABLES = (
     "origin",
     "origin_mark",
     "background",
+    "loss_route",
 )
 
 
