@@ -9,7 +9,7 @@ from typing import Final
 from gateway import limits
 from gateway.config import Config
 from gateway.core import health
-from gateway.core.failures import FailureKind
+from gateway.core.failures import FailureKind, UpstreamAnswer
 from gateway.core.health import Circuit, Sign, State
 from gateway.core.routing import draw_of
 from gateway.lock.mutants.flips import Flip, Mutant, everywhere, swapped
@@ -75,6 +75,8 @@ def _transitions() -> Iterator[Mutant]:
     )
     yield Mutant("C3: any turn may probe", ("C3",), swapped(Circuit, "takes_turns", _while_probing_too))
     yield Mutant("C3: a retry-after is not heard", ("C3", "F5"), everywhere(health.wait_asked_seconds, lambda *_: None))
+    yield Mutant("C3: no time is heard", ("C3",), swapped(health, "parsedate_tz", lambda _date: None))
+    yield Mutant("C3: the gateway's own clock counts first", ("C3",), swapped(health, "_retry_after_seconds", _by_ours))
     yield Mutant(
         "C3: any status may ask to wait", ("C3", "F5"), swapped(health, "WAITING_STATUSES", frozenset({429, 500, 503}))
     )
@@ -82,6 +84,14 @@ def _transitions() -> Iterator[Mutant]:
 
 def _after(state: State, sign: Sign, becomes: object) -> Flip:
     return swapped(health, "_AFTER", {**health._AFTER, (state, sign): becomes})
+
+
+_true_retry_after: Final = health._retry_after_seconds
+
+
+def _by_ours(answer: UpstreamAnswer, wall_now: float) -> float | None:
+    undated = tuple(header for header in answer.headers if header[0] != "date")
+    return _true_retry_after(replace(answer, headers=undated), wall_now)
 
 
 _true_takes_turns: Final = Circuit.takes_turns

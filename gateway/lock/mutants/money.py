@@ -12,6 +12,7 @@ from gateway.core import contents, events, ledger, money
 from gateway.core.accounts import Account, Book, SpendLimit
 from gateway.core.attempt import Attempt
 from gateway.core.keys import Key
+from gateway.core.messages import AttemptEnded
 from gateway.core.money import (
     TOKENS_MAX,
     UNMETERED_CHARGES,
@@ -31,6 +32,8 @@ from gateway.core.money import (
 )
 from gateway.keys.windows import spend_limits
 from gateway.lock.mutants.flips import Flip, Mutant, added, everywhere, swapped, without
+from gateway.ports import Model
+from gateway.turn import opening
 
 OTHER_FLAG: Final = {None: Flag.UNMETERED, Flag.UNMETERED: None, Flag.ESTIMATED: None}
 
@@ -185,6 +188,14 @@ def _unmetered_report(attempt: Attempt, end: Any) -> Any:
     return replace(report, usage=None) if is_discarded else report
 
 
+def _begun_alone(attempt: Attempt, ended: AttemptEnded) -> None:
+    attempt.result_was_observed |= ended.result_was_begun
+
+
+def _of_all(model: Model, _request: object) -> tuple[Price, ...]:
+    return tuple(route.price for route in model.routes)
+
+
 def _usages() -> Iterator[Mutant]:
     def half_is_whole(value: object) -> Usage | None:
         return read_usage({"output_tokens": 0, **value}) if isinstance(value, dict) else None
@@ -209,6 +220,8 @@ def _usages() -> Iterator[Mutant]:
     yield Mutant("B5: the last usage decides, whatever it is", ("B5", "B3"), swapped(Attempt, "_read_usage", _the_last))
     yield Mutant("B5: any zeros are a usage", ("B5", "R4"), swapped(Attempt, "_read_usage", _zeros_too))
     yield Mutant("B5: zeros are no usage", ("B5",), everywhere(read_usage, zeros_are_none))
+    yield Mutant("R4: a status' body is not read", ("R4", "B3"), swapped(Attempt, "read_end", _begun_alone))
+    yield Mutant("B6: a route that drains is a candidate", ("B6",), swapped(opening, "_candidate_prices", _of_all))
     yield Mutant("R4: zeros are observed", ("R4",), everywhere(usage_was_observed, lambda _value: True))
     yield Mutant("R4: half a usage is not observed", ("R4", "B5"), everywhere(usage_was_observed, _only_whole))
 

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from dataclasses import replace
+from typing import Any, Final
 
 import trio
 
 from gateway import limits
-from gateway.core import background, marks, origin
-from gateway.core.background import goes_on
+from gateway.core import background, marks, origin, turn
+from gateway.core.background import BackgroundTurn, goes_on
 from gateway.core.failures import Refusal
 from gateway.core.marks import conversation_id, marks_of_input
+from gateway.core.money import Ended, Resolution
 from gateway.core.origin import Bond, bond_of
 from gateway.core.routing import by_affinity
 from gateway.downstream import by_id
@@ -19,6 +21,7 @@ from gateway.lock.mutants.flips import Mutant, everywhere, swapped, without
 from gateway.turn import background as looking
 from gateway.turn.background import BackgroundTurns
 from gateway.turn.origins import Origins, Traces
+from gateway.upstream.sse import SSEUpstream
 
 
 def mutants() -> Iterator[Mutant]:
@@ -82,7 +85,20 @@ def _background() -> Iterator[Mutant]:
     yield Mutant("B9: no call by id is looked at", ("B9",), swapped(BackgroundTurns, "saw", unseen))
     yield Mutant("B9: polled every 20 s", ("B9",), swapped(limits, "BACKGROUND_POLL_SECONDS", 20.0))
     yield Mutant("B9: what is gone is waited for", ("B9",), swapped(looking, "GONE_STATUSES", frozenset()))
+    yield Mutant(
+        "B9: the newest price is charged", ("B9", "C2"), swapped(BackgroundTurns, "_resolution", _newly_priced)
+    )
+    yield Mutant("X3: a broken stream is a failed response", ("X3", "B9"), swapped(turn, "BACKGROUND", "nothing"))
+    yield Mutant("P9: any success by id is one", ("P9", "H2"), swapped(SSEUpstream, "_no_object", lambda *_: None))
+    yield Mutant("H2: an id's own slash is the path's", ("H2",), swapped(by_id, "ENCODED_SLASH", b"%2f%2f"))
     yield Mutant("B9: with its first body a turn ends", ("B9", "H1"), swapped(background, "UNENDED", ()))
     for status in background.ENDINGS:
         flip = swapped(background, "ENDINGS", {k: v for k, v in background.ENDINGS.items() if k != status})
         yield Mutant(f"B9: {status} is no end", ("B9",), flip)
+
+
+_true_resolution: Final = BackgroundTurns._resolution
+
+
+def _newly_priced(looking_after: BackgroundTurns, kept: BackgroundTurn, ended: Ended) -> Resolution:
+    return _true_resolution(looking_after, replace(kept, price=None), ended)

@@ -13,7 +13,7 @@ from gateway.core.failures import Failure
 from gateway.core.request import RequestBody, TurnRequest
 from gateway.downstream import bodies, http
 from gateway.lock.mutants.flips import Mutant, everywhere, swapped
-from gateway.upstream import sse
+from gateway.upstream import sse, websocket
 from gateway.upstream.answers import read_error
 from gateway.upstream.sse import Inputs
 
@@ -23,6 +23,7 @@ def mutants() -> Iterator[Mutant]:
     yield Mutant("H1: a break in a body is replayed", ("H1", "R4"), swapped(sse, "_broken", _broken_before))
     yield Mutant("H1: a cut body is a bad response", ("H1", "R4"), swapped(sse, "is_cut_short", lambda _data: False))
     yield Mutant("H1: any object is a response", ("H1", "P9"), swapped(whole, "_is_response", lambda _body: True))
+    yield Mutant("H1: an end needs no response", ("H1", "P9"), swapped(websocket, "_lacks_response", lambda _: False))
     yield Mutant("H1: no status is an ending of its own", ("H1", "R4"), swapped(whole, "ENDINGS", frozenset()))
     yield Mutant("H1: a stream is asked for", ("H1", "H3"), swapped(TurnRequest, "body_for_sse", _streaming))
     yield Mutant("H1: a stream is taken", ("H1", "P9"), swapped(sse, "_is_event_stream", lambda _response: False))
