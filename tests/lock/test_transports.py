@@ -20,6 +20,10 @@ from gateway.lock.player import play
 from gateway.lock.scenario import COLUMNS, Scenario, read_scenario
 from gateway.lock.transcript import Columns, read_transcript
 
+HELD: Final = "W10: over WebSocket the upstream's own socket holds what HTTP has to be sent in full"
+NOWHERE: Final = "O2: over WebSocket an upstream may hold what over HTTP nobody has"
+WARM_UP: Final = "W9: over WebSocket the warm-up is the upstream's own"
+
 OTHERWISE: Final[Mapping[str, str]] = {
     "e10-invalid-utf8-after-output": "E10: a frame that is no UTF-8 is a read error, a block is passed on",
     "e10-invalid-utf8-before-output": "E10: a frame that is no UTF-8 is a read error, a block is passed on",
@@ -52,6 +56,18 @@ OTHERWISE: Final[Mapping[str, str]] = {
     "p9-no-event-stream": "P9: an empty body is a read error, a handshake answered without an upgrade is not",
     "r10-the-first-of-two-reasons": "a socket that stands is not opened anew, and cannot fail to connect",
     "stream-agent-over-websocket": "E6: on an open socket a status is an error frame, which waits for its grace",
+    "w10-a-chain-of-three": HELD,
+    "w10-an-expanded-continuation-is-not-replayed": HELD,
+    "w10-an-expanded-continuation-is-replayed": HELD,
+    "w10-items-told-at-the-end": HELD,
+    "w10-nothing-is-stored-by-default": HELD,
+    "w10-sealed-content-is-not-replayed": HELD,
+    "w10-what-is-stored": HELD,
+    "w10-a-failure-evicts": NOWHERE,
+    "w10-no-more-than-the-limit": NOWHERE,
+    "w10-a-warm-up-is-a-continuation": WARM_UP,
+    "w9-a-warm-up-and-its-turns": WARM_UP,
+    "w9-what-is-stored-elsewhere": WARM_UP,
 }
 """What is recorded over SSE and goes another way over WebSocket, by the rule that has it so."""
 OWN_WORDS: Final = (
