@@ -202,6 +202,14 @@ def test_a_probe_without_a_verdict_is_given_back(end: Failure) -> None:
     assert after(circuit, FAULT, now=1.0).cools_until == 3.0
 
 
+def test_a_probe_that_saw_nothing_of_the_route_is_given_back() -> None:
+    """C3: its client left before it began, or it never began; and one of an earlier generation holds no probe."""
+    probing = opened().begun(1.0)
+    left = probing.left(probing.generation, 1.0)
+    assert (left.state, left.takes_turns(1.0)) == (State.COOLING, True)
+    assert probing.left(probing.generation - 1, 1.0) is probing
+
+
 def test_what_a_probe_delivers_lets_others_in_before_it_ends() -> None:
     """C3: a turn may last for minutes."""
     probing = opened().begun(1.0)

@@ -251,6 +251,16 @@ def test_an_account_that_is_closed_takes_nothing_new_and_lets_its_turns_end() ->
     assert made.accounts["main"].balance == 75
 
 
+def test_who_closed_an_account_and_why_stands_in_the_books_and_moves_nothing() -> None:
+    """B8: as a debit of nothing; where nobody is named there is nothing to say."""
+    made = book()
+    do(made, OpenAccount("other"), CloseAccount("other"))
+    before = holdings(made)
+    assert do(made, CloseAccount("main", actor="me", reason="moved away")) == [Result.CLOSED]
+    assert made.entries[-1] == Entry(Kind.DEBIT, "main", None, 0, actor="me", reason="closed: moved away")
+    assert ([entry.account for entry in made.entries], holdings(made)) == (["main", "main"], before)
+
+
 def test_an_account_that_is_not_there_is_named_as_such() -> None:
     made = Book()
     asked = (
