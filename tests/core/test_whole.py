@@ -48,7 +48,15 @@ def test_what_is_no_response_is_no_event(body: str) -> None:
 
 @pytest.mark.parametrize(
     ("data", "cut"),
-    [(b'{"status":"comp', True), (b" \r\n\t{", True), (b"\v{", False), (b"{}", False), (b"<html>", False), (b"[1", False), (b"", False)],
+    [
+        (b'{"status":"comp', True),
+        (b" \r\n\t{", True),
+        (b"\v{", False),
+        (b"{}", False),
+        (b"<html>", False),
+        (b"[1", False),
+        (b"", False),
+    ],
 )
 def test_a_cut_object_is_told_from_what_never_was_one(data: bytes, cut: bool) -> None:
     """R4: a result had begun."""
