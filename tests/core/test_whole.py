@@ -24,6 +24,9 @@ from gateway.core.whole import bare_response, is_cut_short, output_text_bytes, w
         ('{"status":"queued"}', "response.queued"),
         ('{"object":"response.compaction","output":[]}', "response.completed"),
         ('{"status":7,"output":[],"error":{}}', "response.completed"),
+        ('{"status":"unheard of"}', "response.completed"),
+        ('{"object":"response.input_tokens","input_tokens":5}', "response.completed"),
+        ('{"object":"response.compaction","error":null}', "response.completed"),
     ],
 )
 def test_a_response_is_read_as_its_terminal_event(body: str, event_type: str) -> None:
@@ -39,7 +42,20 @@ def test_a_response_is_read_as_its_terminal_event(body: str, event_type: str) ->
 
 
 @pytest.mark.parametrize(
-    "body", ["", "[]", "null", "{}", '{"error":{"code":"x"}}', '{"status":null,"output":{}}', "<html>", '{"status":"c']
+    "body",
+    [
+        "",
+        "[]",
+        "null",
+        "{}",
+        '{"error":{"code":"x"}}',
+        '{"object":"response.compaction","error":{"code":"x"}}',
+        '{"object":"list","data":[]}',
+        '{"object":null}',
+        '{"status":null,"output":{}}',
+        "<html>",
+        '{"status":"c',
+    ],
 )
 def test_what_is_no_response_is_no_event(body: str) -> None:
     """P9."""

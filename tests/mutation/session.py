@@ -48,6 +48,19 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--children", type=int, default=2, help="how many are tested at once")
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """What a turn does is the same under every order of tasks and over every transport: a mutant is shown one."""
+    if config.getoption("--mutants"):
+        items[:] = [item for item in items if is_the_first_of_its_variants(item)]
+
+
+def is_the_first_of_its_variants(item: pytest.Item) -> bool:
+    """By the parameters of tests/support/virtual.py and tests/turn/conftest.py."""
+    parameters = item.callspec.params if hasattr(item, "callspec") else {}
+    return bool(parameters.get("order", 0) == 0 and parameters.get("each_transport", "sse") == "sse")
+
+
 def pytest_runtestloop(session: pytest.Session) -> bool | None:
     """In the place of pytest's own loop."""
     if not session.config.getoption("--mutants"):
