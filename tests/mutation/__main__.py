@@ -3,6 +3,7 @@
 poe mutants                                                      all of both floors
 poe mutants gateway.core.money                                   a module
 poe mutants gateway.core.money --test tests/core/test_money.py   whether these tests alone find its mutants
+poe mutants --again                                              what survived the last time, after a test was written
 
 mutmut makes the mutants (making.py), a pytest plugin tests them (session.py). One that no test finds is listed in
 equivalent.toml with the reason why it changes nothing that anybody can see, or it is named, and the run fails.
@@ -27,19 +28,23 @@ from mutation.making import REPOSITORY, TREE, change, make_tree
 
 FLOORS: Final = {
     "core": ["tests/core", "tests/ledger/test_memory.py", "-k", "not linear_time and not costs"],
-    "turn": ["tests/turn"],
+    "turn": ["tests/turn", "tests/downstream/test_aside.py", "tests/downstream/test_by_id.py"],
 }
-"""The tests that must find a floor's mutants: its own, but for those that look at the clock."""
+"""The tests that must find a floor's mutants: its own, but for those that look at the clock, and those of what only one
+door asks of it."""
 
 
 @click.command()
 @click.argument("modules", nargs=-1, metavar="[MODULE]...")
 @click.option("--test", "tests", multiple=True, metavar="PATH", help="Only these tests, in the place of the floor's.")
+@click.option("--again", is_flag=True, help="Only what survived the last time.")
 @click.option("--children", default=2, help="How many mutants are tested at once.")
-def main(modules: tuple[str, ...], tests: tuple[str, ...], children: int) -> None:
+def main(modules: tuple[str, ...], tests: tuple[str, ...], again: bool, children: int) -> None:
     """Test the mutants of these modules, or of all. Exits with 1 if one survived that is not listed."""
     chosen = {floor: [name for name in modules_of(floor) if not modules or name in modules] for floor in FLOORS}
-    is_clean = [examine(floor, names, tests or FLOORS[floor], children) for floor, names in chosen.items() if names]
+    is_clean = [
+        examine(floor, names, tests or FLOORS[floor], again, children) for floor, names in chosen.items() if names
+    ]
     sys.exit(0 if is_clean and all(is_clean) else 1)
 
 
@@ -48,11 +53,11 @@ def modules_of(floor: str) -> list[str]:
     return [f"gateway.{floor}.{path.stem}" for path in sorted((REPOSITORY / "gateway" / floor).glob("[a-z]*.py"))]
 
 
-def examine(floor: str, modules: list[str], tests: Sequence[str], children: int) -> bool:
+def examine(floor: str, modules: list[str], tests: Sequence[str], again: bool, children: int) -> bool:
     """Some of a floor. Whether all its survivors are listed, and all that is listed survived."""
     began = time.monotonic()
     click.echo(f"{make_tree(modules)} mutants of {floor}")
-    outcomes = tested(TREE / f"{floor}.jsonl", tests, children)
+    outcomes = tested(TREE / f"{floor}.jsonl", tests, again, children)
     report(outcomes, time.monotonic() - began)
     listed = [row for row in equivalents() if row.function.rpartition(".")[0] in modules]
     unlisted, gone = judge({name: change(name) for name in surviving(outcomes)}, listed)
@@ -64,10 +69,14 @@ def examine(floor: str, modules: list[str], tests: Sequence[str], children: int)
     return bool(outcomes) and not unlisted and not gone
 
 
-def tested(outcomes: Path, tests: Sequence[str], children: int) -> dict[str, str]:
+def tested(outcomes: Path, tests: Sequence[str], again: bool, children: int) -> dict[str, str]:
     """Each mutant's outcome."""
-    outcomes.write_text("")
     plugin = ["-p", "mutation.session", "--mutants", f"--outcomes={outcomes}", f"--children={children}"]
+    if again:
+        among = outcomes.with_suffix(".again")
+        among.write_text("\n".join(surviving(read(outcomes))), "utf-8")
+        plugin.append(f"--among={among}")
+    outcomes.write_text("")
     subprocess.run(
         [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-q", "-s", *plugin, *tests],
         cwd=TREE,
@@ -75,6 +84,11 @@ def tested(outcomes: Path, tests: Sequence[str], children: int) -> dict[str, str
         stdout=subprocess.DEVNULL,
         check=True,
     )
+    return read(outcomes)
+
+
+def read(outcomes: Path) -> dict[str, str]:
+    """What the session has written."""
     return {row["mutant"]: row["outcome"] for row in map(json.loads, outcomes.read_text("utf-8").splitlines())}
 
 

@@ -45,6 +45,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     """Where to write, and which mutants."""
     parser.addoption("--mutants", action="store_true", help="test the mutants that there are")
     parser.addoption("--outcomes", type=Path, help="where each mutant's outcome is appended as a line of JSON")
+    parser.addoption("--among", type=Path, help="a file with the names of those to test, if it is not all")
     parser.addoption("--children", type=int, default=2, help="how many are tested at once")
 
 
@@ -152,7 +153,9 @@ class Trial:
 
     def outcomes(self, config: pytest.Config) -> Iterator[tuple[str, str, float]]:
         """Each mutant's: `survived`, `endless`, `untested`, or the test that found it."""
-        names = sorted(MUTANTS, key=lambda name: self.cost(function_of(name)))
+        among = config.getoption("--among")
+        chosen = MUTANTS.keys() if among is None else MUTANTS.keys() & among.read_text("utf-8").splitlines()
+        names = sorted(chosen, key=lambda name: self.cost(function_of(name)))
         gc.collect()
         gc.freeze()
         for name in names:
