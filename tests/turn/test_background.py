@@ -359,7 +359,25 @@ async def test_a_call_by_id_that_sees_the_end_settles_the_turn_once(
         await ask(w, **how)
         await trio.sleep_until(200)
     assert (w.money, len(w.calls)) == ([money], 4)
+    assert outcomes(w) == ["completed" if money == "settled 7000" else "cancelled"]
     w.assert_at_rest()
+
+
+@pytest.mark.parametrize("by", ["a poll", "a call by id"])
+@in_orders(1)
+async def test_an_end_without_usage_is_estimated_by_what_was_delivered(by: str) -> None:
+    """B3, B4, B9: whoever saw it."""
+    ended = response_object("resp_of_a", "completed", background=True, output=[{"id": "msg_1"}], usage=None)
+    w = world([A.reply(A.created, QUEUED, A.delta("123456"), Break()), shown("completed", output=[{"id": "msg_1"}])])
+    await begin(w)
+    if by == "a poll":
+        await trio.sleep(40)
+        await w.gateway.background.look()
+    else:
+        await w.gateway.background.saw("main", {**ended, "background": False})
+        assert w.money == []
+        await w.gateway.background.saw("main", ended)
+    assert (w.money, outcomes(w)) == (["settled 5000 estimated"], ["completed"])
 
 
 @in_orders(1)
