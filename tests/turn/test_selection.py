@@ -219,7 +219,7 @@ async def test_each_reason_is_named_once_and_a_full_route_may_be_free_at_any_mom
 
 @in_orders(1)
 async def test_where_nobody_knows_the_code_s_own_time_is_told() -> None:
-    """X2: a probe is out, or the routes drain."""
+    """X2: a probe is out, an operator has said so, or the routes drain."""
     house = House()
     model = model_of(A)
     selection = selection_of(house, model)
@@ -228,6 +228,10 @@ async def test_where_nobody_knows_the_code_s_own_time_is_told() -> None:
     selection.first(model, REQUEST)
     words = "no_route_available: every route for the model 'm' is cooling down"
     assert refusal(lambda: selection.first(model, REQUEST)) == (words, 5)
+    await trio.sleep(7)
+    taken(selection_of(both := House(), model), model, waits(7))
+    both.cooling.add("a")
+    assert refusal(lambda: selection_of(both, model).first(model, REQUEST)) == (words, 5)
     drains = model_of(replace(A, is_draining=True))
     words = "no_route_available: every route for the model 'm' is draining"
     assert refusal(lambda: selection_of(House(), drains).first(drains, REQUEST)) == (words, 5)
