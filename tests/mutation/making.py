@@ -33,12 +33,18 @@ def make_tree(modules: Iterable[str]) -> int:
 
 
 def _mutate(path: Path) -> int:
-    mutated = mutate_file_contents(str(path), (TREE / path).read_text("utf-8"))
-    code = mutated.code
+    code, count = mutated(path, (TREE / path).read_text("utf-8"))
+    (TREE / path).write_text(code, "utf-8")
+    return count
+
+
+def mutated(path: Path, code: str) -> tuple[str, int]:
+    """A module's code with all its mutants, and how many there are."""
+    made = mutate_file_contents(str(path), code)
+    code = made.code
     for theirs, ours in OWN_TABLE.items():
         code = code.replace(theirs, ours)
-    (TREE / path).write_text(_noting_calls(code, path), "utf-8")
-    return len(mutated.mutant_names)
+    return _noting_calls(code, path), len(made.mutant_names)
 
 
 def _noting_calls(code: str, path: Path) -> str:
