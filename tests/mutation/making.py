@@ -68,8 +68,8 @@ def change(mutant: str) -> tuple[str, str]:
     """What a mutant changes in its function: the lines that were, and those that take their place."""
     module, _, name = mutant.rpartition(".")
     functions = _functions(TREE / f"{module.replace('.', '/')}.py")
-    was, becomes = (functions[one] for one in (f"{name.rpartition('__mutmut_')[0]}__mutmut_orig", name))
-    changed = list(unified_diff(was[1:], becomes[1:], n=0, lineterm=""))[2:]
+    was, becomes = functions[f"{name.rpartition('__mutmut_')[0]}__mutmut_orig"], functions[name]
+    changed = list(unified_diff(was, becomes, n=0, lineterm=""))[2:]
     return _side(changed, "-"), _side(changed, "+")
 
 
@@ -82,7 +82,7 @@ def _functions(path: Path) -> dict[str, list[str]]:
     """The lines of each function and method, as Python itself would write them."""
     tree = ast.parse(path.read_text("utf-8"))
     return {
-        node.name: ast.unparse(node).splitlines()
+        node.name: ast.unparse(node).replace(f"def {node.name}(", "def (", 1).splitlines()
         for node in ast.walk(tree)
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
     }
