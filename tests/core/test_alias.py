@@ -40,6 +40,7 @@ def test_the_name_is_replaced_and_every_other_byte_stays() -> None:
         b'{"type":"response.completed","response":{"id":"r"}}',
         b'{"type":"response.completed","model":"up-1"}',
         b'{"type":"response.completed","response":{"model":"mine"}}',
+        b'{"type":"response.completed","response":{"model":"m\\u0069ne"}}',
         b'{"type":"response.completed","response":{"model":"up-1","model":"up-2"}}',
         b'{"type":"response.completed","response":{"model":"\xff"}}',
     ],
@@ -52,7 +53,15 @@ def test_where_there_is_no_name_to_replace_the_event_stays_as_it_came(data: byte
 
 def test_a_payload_of_several_lines_stays_one_event() -> None:
     """M3, P5."""
-    block = b'event: response.created\ndata: {"type":"response.created",\ndata: "response":{"model":"up-1"}}\n\n'
+    block = b'event: response.created\ndata: {"type" : "response.created",\ndata: "response": {"model":"up-1"}}\n\n'
     event = with_model(_event(block), "mine")
     assert event.block == block.replace(b"up-1", b"mine")
     assert read_block(event.block) == event
+
+
+def test_only_the_payload_of_a_block_is_respelled() -> None:
+    """M3, E10: another field of the block stays as it came, whatever stands in it."""
+    payload = b'{"type":"response.created","response":{"model":"up-1"}}'
+    block = b"data: " + payload + b"\nid: " + payload + b"\n: " + payload + b"\n\n"
+    event = with_model(_event(block), "mine")
+    assert event.block == block.replace(b"up-1", b"mine", 1)

@@ -32,6 +32,12 @@ def test_a_state_that_is_not_left_is_the_end(response: dict[str, Any], ended: En
     assert end_seen(response, 0) == ended
 
 
+def test_what_was_delivered_of_it_is_known_to_who_asks() -> None:
+    """B4, B9: the estimate, where its end tells no usage."""
+    ended = end_seen({"status": "completed", "output": [{}]}, 30)
+    assert ended == Ended(EndedBy.TERMINAL, True, None, failed=False, delivered_text_bytes=30)
+
+
 @pytest.mark.parametrize("status", ["queued", "in_progress", "unheard of", None, 5, ["completed"]])
 def test_any_other_state_is_none(status: object) -> None:
     """B9, E8: whatever an upstream says."""

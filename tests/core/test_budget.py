@@ -30,6 +30,22 @@ def test_a_fifth_of_the_turns_may_be_replayed(replays: int, is_spent: bool) -> N
     assert budget(100, replays).is_spent(0.0) is is_spent
 
 
+@pytest.mark.parametrize(("replays", "is_spent"), [(200, False), (201, True)])
+def test_a_fifth_is_a_fifth_however_many_they_are(replays: int, is_spent: bool) -> None:
+    """C4: one more replay may begin while they are fewer."""
+    assert budget(1001, replays).is_spent(0.0) is is_spent
+
+
+def test_by_itself_a_process_has_the_whole_floor() -> None:
+    """C6."""
+    made = ReplayBudget()
+    spent = []
+    for _ in range(11):
+        spent.append(made.is_spent(0.0))
+        made.replay_began(0.0)
+    assert spent == [False] * 10 + [True]
+
+
 @pytest.mark.parametrize(("now", "is_spent"), [(0.0, True), (0.999, True), (1.0, False), (1.001, False)])
 def test_the_floor_is_back_after_a_second(now: float, is_spent: bool) -> None:
     """C4: at the second's end, not before."""
@@ -68,6 +84,17 @@ def test_what_is_remembered_is_bounded() -> None:
     """Above the bound the share is of fewer turns, never of more."""
     made = budget(limits.BUDGET_TURNS_MAX + 1000)
     assert repr(made) == f"<ReplayBudget, 0 replays, {limits.BUDGET_TURNS_MAX} turns>"
+    made = budget(0, limits.BUDGET_TURNS_MAX + 1000)
+    assert repr(made) == f"<ReplayBudget, {limits.BUDGET_TURNS_MAX} replays, 0 turns>"
+
+
+def test_a_turn_is_forgotten_with_its_window() -> None:
+    """C4: also where nobody asks for a replay."""
+    made = budget(3, at=0.0)
+    made.turn_began(9.999)
+    assert repr(made) == "<ReplayBudget, 0 replays, 4 turns>"
+    made.turn_began(10.0)
+    assert repr(made) == "<ReplayBudget, 0 replays, 2 turns>"
 
 
 @given(st.lists(st.tuples(st.floats(0, 2), st.booleans()), max_size=300))

@@ -45,6 +45,15 @@ def test_the_answer_is_the_error_object_in_its_own_bytes(payload: bytes, body: b
     assert failure is not None
     assert failure.answer is not None
     assert (failure.answer.body, failure.events) == (body, (event,))
+    assert failure.answer.headers == (("content-type", "application/json"),)
+
+
+@pytest.mark.parametrize("status", [400, 401, 598, 599])
+def test_every_failing_status_stands_for_itself(status: int) -> None:
+    """X5: 400–599, the first and the last of them too."""
+    failure = failure_from_first_frame(event_of(b'{"type":"error","status":%d,"error":{}}' % status), RETRYABLE_CODES)
+    assert failure is not None
+    assert failure.status == (502 if status == 401 else status)
 
 
 @pytest.mark.parametrize(
@@ -53,6 +62,7 @@ def test_the_answer_is_the_error_object_in_its_own_bytes(payload: bytes, body: b
         b'{"type":"error","error":{"code":"x"}}',
         b'{"type":"error","status":200,"error":{}}',
         b'{"type":"error","status":399,"error":{}}',
+        b'{"type":"error","status":600,"error":{}}',
         b'{"type":"error","status":null,"error":{}}',
         b'{"type":"response.failed","status":500,"response":{}}',
     ],

@@ -86,6 +86,28 @@ def test_what_was_issued_is_taken_once_and_in_order() -> None:
     assert (delivery.take_outgoing(), delivery.take_outgoing()) == ([CREATED, DELTA], [])
 
 
+def test_who_asked_for_one_body_is_given_the_event_that_holds_it_and_no_other() -> None:
+    """H1, B3, B4: what it holds is what was delivered."""
+    text = event("response.completed", response={"output": [{"content": [{"text": "hé"}]}]})
+    delivery = Delivery(HTTP, is_whole=True)
+    delivery.issue([CREATED, DELTA], 1.0)
+    before = (delivery.has_begun, delivery.output_was_issued, delivery.handing_since, delivery.take_outgoing())
+    delivery.issue([IN_PROGRESS, text], 2.0)
+    issued = (delivery.has_begun, delivery.output_was_issued, delivery.handing_since, delivery.take_outgoing())
+    delivery.handed()
+    assert before == (False, False, None, [])
+    assert issued == (True, True, 2.0, [text])
+    assert (delivery.output_was_handed, delivery.text_bytes, delivery.handing_since) == (True, 3, None)
+
+
+def test_a_body_without_output_delivers_none() -> None:
+    """H1, R2."""
+    delivery = Delivery(HTTP, is_whole=True)
+    delivery.issue([COMPLETED], 1.0)
+    delivery.handed()
+    assert (delivery.has_begun, delivery.output_was_issued, delivery.output_was_handed) == (True, False, False)
+
+
 # --- X3: the number that comes next, the response that is known -------------------------------------------------------
 
 

@@ -17,9 +17,10 @@ from gateway.core.eligibility import (
     StatePolicy,
     effective_store,
     eligibility,
+    reasons_on,
 )
 from gateway.core.replay import Reason
-from gateway.core.request import RequestBody
+from gateway.core.request import RequestBody, TurnRequest
 
 STATELESS: Final[dict[str, Any]] = {"model": "m", "store": False, "input": "hi"}
 
@@ -60,6 +61,25 @@ def test_bug_49_only_an_effective_false_is_stateless(
     body = body_of({"model": "m"} | fields)
 
     assert (eligibility(body, (), policy), effective_store(body, policy) is False) == (expected, STORED not in expected)
+
+
+@pytest.mark.parametrize(
+    ("fields", "stores_by_default", "expected"),
+    [
+        pytest.param({}, True, (STORED, BACKGROUND), id="absent-and-stored-there"),
+        pytest.param({}, False, (BACKGROUND,), id="absent-and-not-stored-there"),
+        pytest.param({"store": None}, False, (BACKGROUND,), id="null-and-not-stored-there"),
+        pytest.param({"store": True}, False, (STORED, BACKGROUND), id="explicit-true"),
+        pytest.param({"store": False}, True, (BACKGROUND,), id="explicit-false"),
+    ],
+)
+def test_what_is_stored_by_default_is_the_routes_own_affair(
+    fields: dict[str, Any], stores_by_default: bool, expected: tuple[str, ...]
+) -> None:
+    """S1: only where the request does not say `store` itself."""
+    body = body_of({"model": "m", "background": True} | fields)
+    request = TurnRequest(body, "m", eligibility(body, (), StatePolicy()), splices_store=False)
+    assert reasons_on(request, stores_by_default=stores_by_default) == expected
 
 
 @pytest.mark.parametrize(

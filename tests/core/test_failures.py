@@ -16,6 +16,7 @@ from gateway.core.failures import (
     FailureKind,
     Fault,
     Observation,
+    PublicCode,
     Refusal,
     UpstreamAnswer,
     clean_retry_after,
@@ -112,6 +113,13 @@ def test_a_refusal_knows_its_row() -> None:
         "background",
         "unsupported_parameter: not here",
     )
+
+
+def test_a_refusal_that_knows_more_of_the_wait_says_so() -> None:
+    """X2: in place of the row's own time, and of nothing else."""
+    told, plain = (Refusal("no_route_available", "", retry_after_seconds=seconds) for seconds in (17, None))
+    assert told.public == PublicCode(503, "service_unavailable_error", retry_after_seconds=17)
+    assert plain.public == PUBLIC_CODES["no_route_available"]
 
 
 def test_every_kind_is_somebodys_fault() -> None:

@@ -53,6 +53,7 @@ def test_every_kind_of_failure_has_its_sign() -> None:
     [
         pytest.param(429, [("retry-after", "7")], 7.0, id="429"),
         pytest.param(503, [("retry-after", "7")], 7.0, id="503"),
+        pytest.param(503, [("retry-after", "1")], 1.0, id="just-the-least"),
         pytest.param(503, [("retry-after", "300")], 300.0, id="just-the-most"),
         pytest.param(503, [("retry-after", "301")], 300.0, id="more-than-the-most"),
         pytest.param(503, [("retry-after", "604800")], 300.0, id="a-week"),
@@ -152,6 +153,16 @@ def test_an_outage_of_years_is_a_minute_at_a_time() -> None:
     assert circuit.ended(0, FAULT, 0.0, WALL_NOW).cools_until == 60.0
 
 
+def test_faults_and_openings_are_counted_one_by_one() -> None:
+    """C3: as they are logged and shown; the generation tells the attempts of one opening from those of the next."""
+    circuit = opened()
+    assert (circuit.faults, circuit.openings, circuit.generation) == (5, 1, 1)
+    circuit = after(circuit, FAULT, now=1.0)
+    assert (circuit.faults, circuit.openings, circuit.generation) == (6, 2, 2)
+    circuit = after(Circuit(), answer(429, ("retry-after", "20")))
+    assert (circuit.faults, circuit.openings, circuit.generation) == (1, 0, 1)
+
+
 def test_a_sound_probe_makes_the_next_time_short_again() -> None:
     """C3."""
     circuit = opened()
@@ -210,11 +221,19 @@ def test_a_probe_without_a_verdict_is_given_back(end: Failure) -> None:
     assert after(circuit, FAULT, now=1.0).cools_until == 3.0
 
 
+def test_a_probe_that_saw_nothing_of_the_route_is_given_back() -> None:
+    """C3: its client left before it began, or it never began; and one of an earlier generation holds no probe."""
+    probing = opened().begun(1.0)
+    left = probing.left(probing.generation, 1.0)
+    assert (left.state, left.takes_turns(1.0)) == (State.COOLING, True)
+    assert probing.left(probing.generation - 1, 1.0) is probing
+
+
 def test_what_a_probe_delivers_lets_others_in_before_it_ends() -> None:
     """C3: a turn may last for minutes."""
     probing = opened().begun(1.0)
     trial = probing.delivered(probing.generation)
-    assert (trial.state, trial.takes_turns(1.0)) == (State.TRIAL, True)
+    assert (trial.state, trial.faults, trial.takes_turns(1.0)) == (State.TRIAL, 0, True)
     assert trial.delivered(trial.generation) == trial
 
 
@@ -239,6 +258,7 @@ def test_attempts_from_before_the_opening_are_not_heard() -> None:
     late = circuit.generation - 1
     assert circuit.ended(late, FAULT, 0.5, WALL_NOW) == circuit
     assert circuit.ended(late, None, 0.5, WALL_NOW) == circuit
+    assert late == Circuit().begun(0.0).generation
     probing = circuit.begun(1.0)
     assert (
         probing.ended(late, FAULT, 1.5, WALL_NOW)

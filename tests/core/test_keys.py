@@ -46,7 +46,7 @@ def test_a_model_that_a_key_may_not_use_is_refused_by_its_parameter() -> None:
     """X: `model_not_allowed`."""
     key = Key("ci", "main", limits=KeyLimits(models=frozenset({"small"})))
     key.require_model("small")
-    with pytest.raises(Refusal) as caught:
+    with pytest.raises(Refusal, match="model_not_allowed: the key ci may not use this model") as caught:
         key.require_model("large")
 
     assert (caught.value.code, caught.value.public.status, caught.value.param) == ("model_not_allowed", 403, "model")

@@ -102,6 +102,70 @@ def test_what_the_house_bears_leaves_it_for_the_upstreams() -> None:
     assert holdings(made) == {WORLD: -100, "main": 100, HOUSE: -7, UPSTREAMS: 7}
 
 
+def test_every_entry_says_whose_it_is_and_of_which_turn() -> None:
+    """B8: and by whom and why money was moved by hand."""
+    made = Book()
+    do(made, OpenAccount("main", is_unlimited=True))
+    do(
+        made,
+        Transfer(Kind.CREDIT, "main", 100, actor="me", reason="a present"),
+        reserve(60, "charged"),
+        Resolve("charged", Resolution(25, (Flag.ESTIMATED,))),
+        reserve(60, "refunded"),
+        Resolve("refunded", Resolution(None, (Flag.UNMETERED,))),
+        reserve(60, "late"),
+        BookHouse("charged", 2, 7),
+    )
+    do(made, Expire("late"), Resolve("late", Resolution(9, (Flag.ESTIMATED,))), now=60.0)
+    assert made.entries == [
+        Entry(Kind.CREDIT, "main", None, 100, actor="me", reason="a present"),
+        Entry(Kind.RESERVE, "main", "charged", 60),
+        Entry(Kind.RELEASED, "main", "charged", 60),
+        Entry(Kind.SETTLED, "main", "charged", 25, (Flag.ESTIMATED,)),
+        Entry(Kind.RESERVE, "main", "refunded", 60),
+        Entry(Kind.VOIDED, "main", "refunded", 60, (Flag.UNMETERED,)),
+        Entry(Kind.RESERVE, "main", "late", 60),
+        Entry(Kind.HOUSE, HOUSE, "charged", 7, attempt=2),
+        Entry(Kind.EXPIRED, "main", "late", 60),
+        Entry(Kind.LATE, HOUSE, "late", 9, (Flag.ESTIMATED,)),
+    ]
+    assert made.accounts["main"] == Account("main", balance=75, open=0, is_unlimited=True)
+
+
+@pytest.mark.parametrize(("charge", "is_overdrawn"), [(60, False), (61, False), (99, False), (100, False), (101, True)])
+def test_only_what_the_balance_does_not_cover_is_overdrawn(charge: int, is_overdrawn: bool) -> None:
+    """B6: what the turn has set aside is its own to spend."""
+    made = book(100)
+    do(made, reserve(60))
+    flags = (Flag.ESTIMATED, Flag.OVERDRAWN) if is_overdrawn else (Flag.ESTIMATED,)
+    result = Result.SETTLED_OVERDRAWN if is_overdrawn else Result.SETTLED
+    assert do(made, Resolve("turn", Resolution(charge, (Flag.ESTIMATED,)))) == [result]
+    assert (made.entries[-1].flags, made.accounts["main"].balance) == (flags, 100 - charge)
+    assert made.reservations["turn"].state == Settled(charge, flags)
+
+
+@pytest.mark.parametrize(("asked", "result"), [(99, Result.CREATED), (100, Result.CREATED)])
+def test_a_reservation_may_take_all_that_is_there(asked: int, result: Result) -> None:
+    """B6: and not a nano-dollar more; asked twice it is made once."""
+    made = book(100)
+    assert do(made, reserve(101), reserve(asked), reserve(asked), reserve(asked - 1)) == [
+        Result.INSUFFICIENT_BALANCE,
+        result,
+        Result.EXISTS,
+        Result.EXISTS_WITH_DIFFERENT_AMOUNT,
+    ]
+
+
+def test_the_first_spend_of_a_window_may_fill_it() -> None:
+    """§9."""
+    made = book(1000)
+    day = SpendLimit("day", 60)
+    assert do(made, reserve(61, "first", day), reserve(60, "second", day)) == [
+        Result.SPEND_LIMIT_REACHED,
+        Result.CREATED,
+    ]
+
+
 # --- leases (B7) ------------------------------------------------------------------------------------------------
 
 
@@ -249,6 +313,16 @@ def test_an_account_that_is_closed_takes_nothing_new_and_lets_its_turns_end() ->
     ) == [Result.CLOSED, *[Result.ACCOUNT_CLOSED] * 5]
     assert do(made, Resolve("turn", Resolution(25))) == [Result.SETTLED]
     assert made.accounts["main"].balance == 75
+
+
+def test_who_closed_an_account_and_why_stands_in_the_books_and_moves_nothing() -> None:
+    """B8: as a debit of nothing; where nobody is named there is nothing to say."""
+    made = book()
+    do(made, OpenAccount("other"), CloseAccount("other"))
+    before = holdings(made)
+    assert do(made, CloseAccount("main", actor="me", reason="moved away")) == [Result.CLOSED]
+    assert made.entries[-1] == Entry(Kind.DEBIT, "main", None, 0, actor="me", reason="closed: moved away")
+    assert ([entry.account for entry in made.entries], holdings(made)) == (["main", "main"], before)
 
 
 def test_an_account_that_is_not_there_is_named_as_such() -> None:

@@ -13,6 +13,7 @@ from gateway.core.money import (
     TOKENS_MAX,
     UNMETERED_CHARGES,
     Basis,
+    Cell,
     ChargePolicy,
     Ended,
     EndedBy,
@@ -28,6 +29,7 @@ from gateway.core.money import (
     Usage,
     Voided,
     apply_resolution,
+    charge_cell,
     estimate_input_tokens,
     read_usage,
     reservation_nanodollars,
@@ -372,3 +374,14 @@ def test_of_any_number_of_resolutions_the_first_one_counts(reserved: int, resolu
     again = Result.ALREADY_SETTLED if word is Result.SETTLED else Result.ALREADY_VOIDED
 
     assert (state, results) == (first, [word] + [again] * (len(resolutions) - 1))
+
+
+@pytest.mark.parametrize(("by", "cell"), [
+    (EndedBy.TERMINAL, Cell(Basis.VOID, Flag.UNMETERED)),
+    (EndedBy.UPSTREAM_OR_CLIENT, Cell(Basis.VOID, Flag.UNMETERED)),
+    (EndedBy.GATEWAY, Cell(Basis.VOID, Flag.UNMETERED)),
+])  # fmt: skip
+def test_where_nothing_is_estimated_what_was_delivered_unmetered_is_given(by: EndedBy, cell: Cell) -> None:
+    """B3: the operator's choice for output without usage."""
+    ended = Ended(by, output_delivered=True, usage=None, failed=False, delivered_text_bytes=TEXT_BYTES)
+    assert charge_cell(ended, ChargePolicy(delivered_unmetered=Basis.VOID)) == cell

@@ -50,7 +50,8 @@ def test_what_is_no_text_is_refused_by_name(named: object) -> None:
     """H3."""
     with pytest.raises(Refusal) as refused:
         bond_of(asked(previous_response_id=named))
-    assert (refused.value.code, refused.value.param) == ("invalid_request", "previous_response_id")
+    assert str(refused.value) == "invalid_request: 'previous_response_id' must be a text"
+    assert refused.value.param == "previous_response_id"
 
 
 @pytest.mark.parametrize("held", ["conv_1", {"id": "conv_1"}], ids=["text", "object"])
@@ -104,6 +105,13 @@ def test_a_turn_state_is_known_before_anything_else() -> None:
     bond = bond_of(request)
     assert bond is not None
     assert bond.marks == (mark(TURN_STATE, "s"), mark(SEALED, "x"))
+
+
+def test_without_an_input_there_is_no_affinity() -> None:
+    """O3: a stored prompt may bring its own."""
+    body = RequestBody(b'{"prompt": {"id": "p"}, "store": false}')
+    request = TurnRequest(body, "m", eligibility(body, (), StatePolicy()), splices_store=False)
+    assert bond_of(request) == Bond(None, (), "")
 
 
 def test_an_affinity_is_as_it_is_written_whatever_stands_around_it() -> None:

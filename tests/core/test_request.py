@@ -305,6 +305,11 @@ def test_a_large_value_is_not_kept_and_read_again_for_who_asks() -> None:
             InputMeasure(len("function" + "f" + "object")),
             id="tools",
         ),
+        pytest.param(
+            {"prompt": {"id": "p", "variables": {"x": {"type": "input_image", "image_url": "A" * 9, "detail": "low"}}}},
+            InputMeasure(len("p" + "input_image" + "low"), images=1),
+            id="an-image-in-a-stored-prompt-is-flat",
+        ),
         pytest.param({"input": [{"type": ["input_image"]}]}, InputMeasure(len("input_image")), id="type-is-no-text"),
     ],
 )

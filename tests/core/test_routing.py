@@ -119,3 +119,14 @@ def test_affinities_spread_over_the_routes_and_accounts_apart() -> None:
     firsts = [by_affinity("abcd", "main", str(number))[0] for number in range(1000)]
     assert all(200 < firsts.count(route) < 300 for route in "abcd")
     assert firsts != [by_affinity("abcd", "other", str(number))[0] for number in range(1000)]
+
+
+def test_what_is_asked_one_after_the_other_has_a_priority_each() -> None:
+    """M1: from 1 on."""
+    assert in_order(["b", "a"]) == (Listed("b", 1), Listed("a", 2))
+
+
+@pytest.mark.parametrize(("affinity", "order"), [("one", "acb"), ("two", "cba"), ("three", "bca"), ("four", "cab")])
+def test_an_affinity_s_order_is_the_same_on_every_node_and_in_every_release(affinity: str, order: str) -> None:
+    """O3: a conversation that is under way stays where it is when a gateway is replaced."""
+    assert by_affinity(("a", "b", "c"), "main", affinity) == list(order)

@@ -12,7 +12,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from gateway.core.events import Event, EventClass, parse_object
-from gateway.core.sse import BlockTooLarge, SSEParser, block_data, read_block
+from gateway.core.sse import BlockTooLarge, SSEParser, block_data, read_block, sse_block
 
 BLOCK_BYTES_MAX: Final = 32 << 20
 BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
@@ -498,3 +498,22 @@ def seconds_to_parse(chunks: list[bytes]) -> float:
         while parser.next_event() is not None:
             pass
     return process_time() - started
+
+
+@pytest.mark.parametrize(
+    ("event_type", "payload", "block"),
+    [
+        ("response.x", b"{}", b"event: response.x\ndata: {}\n\n"),
+        ("a" * 256, b"{}", b"event: " + b"a" * 256 + b"\ndata: {}\n\n"),
+        ("a" * 257, b"{}", b"data: {}\n\n"),
+        ("not plain", b"{}", b"data: {}\n\n"),
+        ("x", b'{"a":\n1}', b'event: x\ndata: {"a":\ndata: 1}\n\n'),
+        ("x", b'{"a":\r1}', b'event: x\ndata: {"a":\ndata: 1}\n\n'),
+        ("x", b'{"a":\r\n1,\n"b":2}', b'event: x\ndata: {"a":\ndata: 1,\ndata: "b":2}\n\n'),
+    ],
+)
+def test_a_payload_becomes_a_block_with_its_type_and_a_line_for_each_of_its_lines(
+    event_type: str, payload: bytes, block: bytes
+) -> None:
+    """E10, P1: the type only where it is a plain name."""
+    assert sse_block(event_type, payload) == block

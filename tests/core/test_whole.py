@@ -10,7 +10,7 @@ import pytest
 from gateway.core.alias import with_model
 from gateway.core.crossing import as_answer
 from gateway.core.events import Event, EventClass, read_event
-from gateway.core.failures import RETRYABLE_CODES, Failure, failure_from_events
+from gateway.core.failures import RETRYABLE_CODES, Failure, FailureKind, failure_from_events
 from gateway.core.whole import bare_response, is_cut_short, output_text_bytes, whole_event
 
 
@@ -24,6 +24,9 @@ from gateway.core.whole import bare_response, is_cut_short, output_text_bytes, w
         ('{"status":"queued"}', "response.queued"),
         ('{"object":"response.compaction","output":[]}', "response.completed"),
         ('{"status":7,"output":[],"error":{}}', "response.completed"),
+        ('{"status":"unheard of"}', "response.completed"),
+        ('{"object":"response.input_tokens","input_tokens":5}', "response.completed"),
+        ('{"object":"response.compaction","error":null}', "response.completed"),
     ],
 )
 def test_a_response_is_read_as_its_terminal_event(body: str, event_type: str) -> None:
@@ -39,7 +42,20 @@ def test_a_response_is_read_as_its_terminal_event(body: str, event_type: str) ->
 
 
 @pytest.mark.parametrize(
-    "body", ["", "[]", "null", "{}", '{"error":{"code":"x"}}', '{"status":null,"output":{}}', "<html>", '{"status":"c']
+    "body",
+    [
+        "",
+        "[]",
+        "null",
+        "{}",
+        '{"error":{"code":"x"}}',
+        '{"object":"response.compaction","error":{"code":"x"}}',
+        '{"object":"list","data":[]}',
+        '{"object":null}',
+        '{"status":null,"output":{}}',
+        "<html>",
+        '{"status":"c',
+    ],
 )
 def test_what_is_no_response_is_no_event(body: str) -> None:
     """P9."""
@@ -48,7 +64,15 @@ def test_what_is_no_response_is_no_event(body: str) -> None:
 
 @pytest.mark.parametrize(
     ("data", "cut"),
-    [(b'{"status":"comp', True), (b"  {", True), (b"{}", False), (b"<html>", False), (b"[1", False), (b"", False)],
+    [
+        (b'{"status":"comp', True),
+        (b" \r\n\t{", True),
+        (b"\v{", False),
+        (b"{}", False),
+        (b"<html>", False),
+        (b"[1", False),
+        (b"", False),
+    ],
 )
 def test_a_cut_object_is_told_from_what_never_was_one(data: bytes, cut: bool) -> None:
     """R4: a result had begun."""
@@ -88,11 +112,13 @@ def whole(**fields: Any) -> Event:
         ([{"type": "reasoning", "summary": [{"text": "abc"}], "encrypted_content": "zzzz"}], 3),
         ([{"type": "image_generation_call", "result": "aGk="}], 0),
         ([{"text": "\ud800"}], 3),
+        ([{"content": [{"text": "a"}], "summary": [{"text": "bc"}, {"text": "def"}]}, {"text": "ghij"}], 10),
     ],
 )
 def test_the_text_of_output_items_is_what_deltas_would_have_brought(output: Any, count: int) -> None:
     """B4: no ids, no types, no base64."""
     assert output_text_bytes(whole(output=output)) == count
+    assert output_text_bytes(whole(output=output, text="as asked for", input=[{"text": "of the client"}])) == count
 
 
 @pytest.mark.parametrize(
@@ -135,6 +161,10 @@ def test_a_failed_response_is_the_body_itself() -> None:
         ({"error": {"code": "invalid_prompt"}}, 400, "invalid_prompt"),
         ({"status": 429, "error": {"code": "slow_down"}}, 429, "slow_down"),
         ({"status": 200, "error": {"code": "server_is_overloaded"}}, 503, "server_is_overloaded"),
+        ({"status": 399, "error": {"code": "server_is_overloaded"}}, 503, "server_is_overloaded"),
+        ({"status": 400, "error": {"code": "server_is_overloaded"}}, 400, "server_is_overloaded"),
+        ({"status": 599, "error": {"code": "server_is_overloaded"}}, 599, "server_is_overloaded"),
+        ({"status": 600, "error": {"code": "server_is_overloaded"}}, 503, "server_is_overloaded"),
     ],
 )
 def test_an_error_alone_is_a_status_with_its_object(error: dict[str, Any], status: int, code: str) -> None:
@@ -143,10 +173,12 @@ def test_an_error_alone_is_a_status_with_its_object(error: dict[str, Any], statu
     assert failure.answer is not None
     assert (failure.status, failure.answer.status, failure.code) == (status, status, code)
     assert json.loads(failure.answer.body) == {"error": error["error"]}
+    assert failure.answer.headers == (("content-type", "application/json"),)
 
 
 @pytest.mark.parametrize("status", [401, 402, 403])
 def test_an_error_that_blames_the_gateways_account_is_not_the_clients(status: int) -> None:
     """F2."""
     failure = as_answer(told({"type": "error", "status": status, "error": {"code": "some_code"}}))
-    assert (failure.status, failure.code, failure.answer, failure.events) == (502, "upstream_auth_error", None, ())
+    text = "the upstream refused the gateway's own credential"
+    assert failure == Failure(FailureKind.ROUTE_FAULT, "upstream_auth_error", 502, text)

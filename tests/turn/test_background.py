@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, MutableMapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from itertools import pairwise
@@ -12,11 +12,15 @@ from typing import Any
 import pytest
 import trio
 
-from gateway.core.money import ChargePolicy
+from gateway.core.background import BackgroundTurn
+from gateway.core.failures import UpstreamAnswer
+from gateway.core.messages import AttemptStarted
+from gateway.core.money import ChargePolicy, Flag
 from gateway.lock.driver import AUTHORIZED, Client, connect
-from gateway.ports import LedgerUnavailable
+from gateway.ports import LedgerUnavailable, TurnClosing, UpstreamCall
 from gateway.records.memory import MemoryRecords
 from gateway.turn.background import BackgroundTurns
+from gateway.turn.homes import Way
 from gateway.upstream.scripted import JSON_BODY, Break, Reply, Silence, Step
 from gateway.upstream.scripts import event, response_object, usage_object
 from support.gateways import Seen, World, cost, create, play, seen, world
@@ -229,6 +233,98 @@ async def test_a_poll_that_comes_to_nothing_is_made_again(reply: Reply) -> None:
 
 
 @in_orders(1)
+async def test_the_end_that_was_seen_is_on_record_and_in_the_log_as_a_turn_s(
+    logged: list[MutableMapping[str, Any]],
+) -> None:
+    """B9, L1: which route, after how long, for how much; and by which id its client asks for it."""
+    w = world([BROKEN, ENDED])
+    async with looked_after(w):
+        await begin(w)
+        await trio.sleep_until(60)
+    (turn,) = w.turns
+    assert turn.closing is not None
+    assert 30 <= turn.closing.seconds <= 52
+    assert replace(turn.closing, seconds=0.0) == TurnClosing(
+        "req_1", "completed", ("a",), 0.0, nanodollars=7000, flags=(), response_id="resp_of_a"
+    )
+    (told,) = [entry for entry in logged if entry["event"] == "background_ended"]
+    assert told == {
+        "event": "background_ended",
+        "log_level": "info",
+        "turn_id": "req_1",
+        "account": "main",
+        "outcome": "completed",
+        "nanodollars": 7000,
+        "flags": [],
+        "ledger": "settled",
+    }
+
+
+@in_orders(1)
+async def test_an_estimate_is_flagged_on_record_and_in_the_log(logged: list[MutableMapping[str, Any]]) -> None:
+    """B3, B9."""
+    w = world([BROKEN, A.status(404)])
+    async with looked_after(w):
+        await begin(w)
+        await trio.sleep_until(60)
+    flags = [turn.closing.flags for turn in w.turns if turn.closing is not None]
+    told = [entry["flags"] for entry in logged if entry["event"] == "background_ended"]
+    assert (flags, told) == ([(Flag.ESTIMATED,)], [["estimated"]])
+
+
+@in_orders(1)
+async def test_a_poll_asks_for_the_one_response_whatever_is_in_its_id() -> None:
+    """H2, B9: a slash is none of the path's own."""
+    w = world([BROKEN])
+    calls: list[UpstreamCall] = []
+
+    class Noting:
+        async def fetch(self, call: UpstreamCall) -> UpstreamAnswer:
+            await trio.lowlevel.checkpoint()
+            calls.append(call)
+            return UpstreamAnswer(200, (), b"{}")
+
+        async def attempt(self, call: UpstreamCall, inputs: object) -> None:
+            raise AssertionError
+
+    await begin(w)
+    turn, began_at, _ = w.records.background["req_1"]
+    w.records.background["req_1"] = replace(turn, response_id="../a b?c"), began_at, 0.0
+    assert turn.fingerprint is not None
+    assert turn.price is not None
+    way = Way(Noting(), AttemptStarted(25.0, 300.0), turn.fingerprint, turn.price)
+
+    class Ways:
+        def way_back(self, _turn: BackgroundTurn) -> Way:
+            return way
+
+    await BackgroundTurns(w.ledger, w.records, Ways(), ChargePolicy(), print).look()
+    assert calls == [UpstreamCall("req_1", b"", method="GET", path="/responses/..%2Fa%20b%3Fc")]
+
+
+@in_orders(1)
+async def test_what_goes_wrong_with_one_turn_keeps_no_other_of_its_route_from_its_own(
+    logged: list[MutableMapping[str, Any]],
+) -> None:
+    """B9: it is logged, and left to the next look."""
+
+    class Forgetful(MemoryRecords):
+        async def postpone_background(self, turn_id: str) -> None:
+            if turn_id == "req_1":
+                raise RuntimeError("a bug")
+            await super().postpone_background(turn_id)
+
+    w = world([BROKEN, BROKEN, shown("completed", usage=usage_object(5, 1))], records=Forgetful())
+    await begin(w)
+    await begin(w)
+    await trio.sleep(40)
+    await w.gateway.background.look()
+    assert (outcomes(w), w.called) == ([None, "completed"], ["a", "a", "a"])
+    told = [(entry["event"], entry["turn_id"]) for entry in logged if entry["log_level"] == "error"]
+    assert told == [("background_not_polled", "req_1")]
+
+
+@in_orders(1)
 async def test_a_day_later_the_estimate_is_charged() -> None:
     """B9, B4: by what was delivered; no sooner."""
     w = world([A.reply(A.created, QUEUED, A.delta("123456"), Break()), RUNS])
@@ -298,7 +394,25 @@ async def test_a_call_by_id_that_sees_the_end_settles_the_turn_once(
         await ask(w, **how)
         await trio.sleep_until(200)
     assert (w.money, len(w.calls)) == ([money], 4)
+    assert outcomes(w) == ["completed" if money == "settled 7000" else "cancelled"]
     w.assert_at_rest()
+
+
+@pytest.mark.parametrize("by", ["a poll", "a call by id"])
+@in_orders(1)
+async def test_an_end_without_usage_is_estimated_by_what_was_delivered(by: str) -> None:
+    """B3, B4, B9: whoever saw it."""
+    ended = response_object("resp_of_a", "completed", background=True, output=[{"id": "msg_1"}], usage=None)
+    w = world([A.reply(A.created, QUEUED, A.delta("123456"), Break()), shown("completed", output=[{"id": "msg_1"}])])
+    await begin(w)
+    if by == "a poll":
+        await trio.sleep(40)
+        await w.gateway.background.look()
+    else:
+        await w.gateway.background.saw("main", {**ended, "background": False})
+        assert w.money == []
+        await w.gateway.background.saw("main", ended)
+    assert (w.money, outcomes(w)) == (["settled 5000 estimated"], ["completed"])
 
 
 @in_orders(1)

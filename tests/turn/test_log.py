@@ -5,11 +5,12 @@ from typing import Any
 
 import pytest
 
+from gateway import limits
 from gateway.lock.driver import DEMO_KEY
 from gateway.upstream.scripted import Break, Step
 from support.gateways import play, world
 from support.virtual import in_every_order
-from support.voices import A, B
+from support.voices import ANSWERED, A, B
 
 pytestmark = pytest.mark.usefixtures("each_transport")
 
@@ -33,6 +34,45 @@ async def test_a_replayed_turn_shows_both_attempts(door: str, logged: Log) -> No
         {"route": "a", "outcome": "stream_read_error", "reason": "replay"},
         {"route": "b", "outcome": "completed", "reason": None},
     ]
+
+
+@in_every_order
+async def test_a_turns_line_is_these_members_and_no_other(door: str, logged: Log) -> None:
+    """L1: the table's hash is cut to what names it; durations are milliseconds, money nano-dollars."""
+    w = world(A.reply(A.prelude, 1.23456, A.delta(), A.completed()))
+    client = await play(w, door)
+    (line,) = turn_lines(logged)
+    assert client.told == ANSWERED
+    (turn,) = w.turns
+    assert turn.closing is not None
+    assert line == {
+        "event": "turn",
+        "log_level": "info",
+        "turn_id": turn.opening.turn_id,
+        "account": "main",
+        "key": "main",
+        "model": "gpt-test",
+        "table": w.gateway.engine._selection.model("gpt-test").table[: limits.TABLE_DIGITS],
+        "door": door,
+        "client_address": turn.opening.client_address,
+        "outcome": "completed",
+        "attempts": [{"route": "a", "outcome": "completed", "reason": None}],
+        "seconds": 1.235,
+        "nanodollars": 7000,
+        "flags": [],
+        "ledger": "settled",
+        "response_id": "resp_of_a",
+        "dropped_events": 0,
+    }
+    assert (len(line["table"]), turn.closing.response_id) == (limits.TABLE_DIGITS, "resp_of_a")
+
+
+@in_every_order
+async def test_an_estimate_says_so_in_the_turns_line(door: str, logged: Log) -> None:
+    """B3, B4."""
+    w = world(A.reply(A.prelude, A.delta(), Break()))
+    await play(w, door)
+    assert [(line["flags"], line["outcome"]) for line in turn_lines(logged)] == [(["estimated"], "stream_read_error")]
 
 
 @pytest.mark.parametrize(

@@ -140,7 +140,7 @@ async def test_a_count_is_asked_once_when_no_replay_may_begin() -> None:
 
 async def test_a_count_that_was_never_sent_is_asked_of_one_other_route() -> None:
     """B9: and of no third."""
-    w = world(Reply(refuses=True), body(counted(11)))
+    w = world(Reply(refuses=True), body(counted(11)), route="request_bytes_max = 20_000")
     assert (await post(w, COUNT)).body == counted(11)
 
     w = world(Reply(refuses=True), Reply(refuses=True))
@@ -158,12 +158,37 @@ async def test_a_count_that_was_never_sent_is_asked_of_one_other_route() -> None
         (body(Silence()), (504, "first_event_timeout")),
     ],
 )
-async def test_whatever_else_becomes_of_it_is_the_answer(reply: Reply, failure: tuple[int, str]) -> None:
+async def test_whatever_else_becomes_of_it_is_the_answer(
+    reply: Reply, failure: tuple[int, str], logged: list[MutableMapping[str, Any]]
+) -> None:
     """X2: nothing is asked twice that was sent."""
     w = world(reply, body(counted(11)))
     client = await post(w, COUNT)
     assert (client.failure, w.called) == (failure, ["a"])
     assert client.headers["x-should-retry"] == "false"
+    assert [entry["outcome"] for entry in logged if entry["event"] == "asked"] == [failure[1]]
+
+
+@pytest.mark.parametrize(
+    ("reply", "faults"),
+    [(body(counted(11)), 0), (A.status(503, "server_is_overloaded"), 3), (A.status(400, "invalid_value"), 2)],
+)
+async def test_a_question_tells_of_its_routes_health_what_a_turn_would(reply: Reply, faults: int) -> None:
+    """C3: a fault is one more, an answer ends the row, and the question's own fault says nothing."""
+    w = world([A.status(503, "server_is_overloaded"), A.status(503, "server_is_overloaded"), reply])
+    for _ in range(3):
+        await post(w, COUNT)
+    health = w.house.routes["a"]
+    assert (health.circuit.faults, health.open_attempts) == (faults, 0)
+
+
+async def test_a_question_s_headers_go_up_and_its_answer_s_come_down() -> None:
+    """H4, H5: as a turn's."""
+    w = world(Reply((counted(11),), headers=(*JSON_BODY, ("x-request-id", "upstream"))))
+    client = await post(w, COUNT, headers=(("openai-beta", "responses=v1"), ("cookie", "a=b")))
+    sent = {name: value for name, value in w.calls[0].headers if name in ("openai-beta", "cookie")}
+    assert sent == {"openai-beta": "responses=v1"}
+    assert client.headers["x-upstream-request-id"] == "upstream"
 
 
 async def test_a_client_that_leaves_withdraws_its_question() -> None:
