@@ -32,10 +32,15 @@ function ask(request) {
   });
 }
 
+const PASSING_CLOSES = new Set([1001, 1012]);
+
 async function turn(request) {
-  // A socket that was closed between turns is seen as closed before anything is asked on it.
   if (socket?.socket.readyState > 1) socket = undefined;
-  const ear = await ask(request);
+  let ear = await ask(request);
+  if (PASSING_CLOSES.has(ear)) {
+    socket = undefined;
+    ear = await ask(request);
+  }
   if (!(ear instanceof Ear)) throw new Error(`closed with ${ear}`);
   if (ear.code === CONNECTION_LIMIT) leave();
   return ear;
