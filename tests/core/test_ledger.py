@@ -403,3 +403,13 @@ def test_states_say_what_became_of_a_reservation() -> None:
         "charged": Settled(12, (Flag.ESTIMATED,)),
         "refunded": Voided((Flag.UNMETERED,)),
     }
+
+
+def test_what_another_turn_has_overdrawn_is_not_flagged_on_a_turn_that_keeps_to_its_own() -> None:
+    """B6: what it set aside was there."""
+    made = book(100)
+    do(made, reserve(60, "mine"), reserve(40, "other"))
+    assert do(made, Resolve("other", Resolution(70)), Resolve("mine", Resolution(60))) == [
+        Result.SETTLED_OVERDRAWN,
+        Result.SETTLED,
+    ]

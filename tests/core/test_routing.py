@@ -130,3 +130,8 @@ def test_what_is_asked_one_after_the_other_has_a_priority_each() -> None:
 def test_an_affinity_s_order_is_the_same_on_every_node_and_in_every_release(affinity: str, order: str) -> None:
     """O3: a conversation that is under way stays where it is when a gateway is replaced."""
     assert by_affinity(("a", "b", "c"), "main", affinity) == list(order)
+
+
+def test_any_text_is_an_affinity() -> None:
+    """O3, E8: a cache key may hold half of a character."""
+    assert sorted(by_affinity(("a", "b"), "main", "\ud800")) == ["a", "b"]
