@@ -13,14 +13,12 @@ from clients.conversation import Asked
 from clients.situations import SITUATIONS, Gate, Scripts, gated, situation_of
 from gateway.upstream.scripted import Script
 from support.loopback import LoopbackUpstreams
-from support.processes import PATIENT, REPOSITORY, Process, run
+from support.processes import PATIENT, Process, run
 
 HOUR_SECONDS = 2.0
 """What stands for the 60 minutes of a connection."""
 
 SWITCH = "replay_expanded_continuations"
-REMEMBERS = SWITCH in (REPOSITORY / "deploy/gateway.example.toml").read_text("utf-8")
-"""Whether this gateway remembers responses for its WebSockets (W9, W10)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +32,7 @@ class Set:
 
 SETS: Mapping[str, Set] = {
     "usual": Set(),
-    "expanding": Set(f"{SWITCH} = true" if REMEMBERS else ""),
+    "expanding": Set(f"{SWITCH} = true"),
     "hour": Set(f"connection_limit = {HOUR_SECONDS}"),
     "minute": Set(program=str(Path(__file__).with_name("short_minute.py"))),
     "restart": Set('control_socket = "gw.sock"\nmetrics_port = 0', ("--workers", "2")),
@@ -150,7 +148,7 @@ def scripts_of(name: str, client: str, gates: Sequence[Gate]) -> Scripts:
 
 def requests_before_limit(client: str) -> int:
     """One turn; the warm-up of a socket counts, too."""
-    return 2 if REMEMBERS and client == "codex-websocket" else 1
+    return 2 if client == "codex-websocket" else 1
 
 
 def _configuration(difference: Set, clients: Sequence[str], base_urls: Mapping[str, str]) -> str:

@@ -19,7 +19,7 @@ from clients.codex_client import codex_websocket
 from clients.conversation import Asked, Seen
 from clients.node_clients import what_is_missing
 from clients.situations import SITUATIONS, answer, commands
-from clients.stage import REMEMBERS, SWITCH, Set, serving
+from clients.stage import SWITCH, Set, serving
 from clients.table import RAN
 from e2e.scenarios import TEXT
 from gateway.upstream.scripted import Reply, Script
@@ -29,7 +29,6 @@ from support.processes import PATIENCE_SECONDS, Process
 pytestmark = [
     pytest.mark.npm,
     pytest.mark.skipif(bool(what_is_missing()), reason=what_is_missing() or "all is here"),
-    pytest.mark.skipif(not REMEMBERS, reason="this gateway remembers no response for its WebSocket (W10)"),
 ]
 
 TURNS = 6
