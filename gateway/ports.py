@@ -140,13 +140,15 @@ class UpstreamCall:
     """What an attempt sends: the body for this route, the client's forwardable headers, and whose call it is.
     `continues` names the response that the request goes on from, as the client wrote it, and `elsewhere` makes the body
     for a connection that does not hold that response, None if it is the same one (W10). Without `streams` one
-    body is asked for (H1). `path` is the endpoint below the base URL; a by-id call (H2) has another `method`, too."""
+    body is asked for (H1); a warm-up is a call that generates nothing (W9). `path` is the endpoint below the base URL;
+    a by-id call (H2) has another `method`, too."""
 
     turn_id: str
     body: bytes = field(repr=False)
     headers: Headers = field(default=(), repr=False)
     continues: object = None
     streams: bool = True
+    generates: bool = True
     path: str = RESPONSES
     method: str = "POST"
     elsewhere: Callable[[], bytes] | None = None

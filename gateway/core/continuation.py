@@ -25,6 +25,7 @@ from typing import Any, Final
 from gateway.core.contents import NOTHING, Part, contents_of, continued
 from gateway.core.eligibility import STORED, StatePolicy, eligibility
 from gateway.core.events import JSON_WHITESPACE, Event, EventClass, member, response_id
+from gateway.core.money import InputMeasure
 from gateway.core.request import MalformedBody, RequestBody, TurnRequest
 
 PREVIOUS: Final = "previous_response_id"
@@ -92,8 +93,7 @@ def expanded(request: TurnRequest, remembered: Remembered, policy: StatePolicy) 
     if own is None:
         return None
     items = b",".join(piece for piece in (*remembered.items, own) if piece).decode()
-    added = {name: text for name, text in remembered.prepared if name not in request.body.members}
-    beside = contents_of({name: json.loads(text) for name, text in added.items()}) if added else NOTHING
+    added, beside = _added(request.body, remembered)
     contents = continued(request.body.contents, remembered.holds, beside)
     body = request.body.rewritten({**added, "input": f"[{items}]"}, (PREVIOUS,), contents)
     return replace(
@@ -102,6 +102,30 @@ def expanded(request: TurnRequest, remembered: Remembered, policy: StatePolicy) 
         stateful_reasons=eligibility(body, dict(request.headers), policy),
         counts_as_continuation=not policy.replay_expanded_continuations,
     )
+
+
+def prepared(request: TurnRequest, remembered: Remembered, policy: StatePolicy) -> TurnRequest:
+    """The continuation for the route that stored the response: it does not know what a warm-up prepared here."""
+    added, beside = _added(request.body, remembered)
+    if not added:
+        return request
+    body = request.body.rewritten(added, (), continued(request.body.contents, NOTHING, beside))
+    return replace(request, body=body, stateful_reasons=eligibility(body, dict(request.headers), policy))
+
+
+def _added(body: RequestBody, remembered: Remembered) -> tuple[Mapping[str, str], Part]:
+    """What a warm-up prepared and the request does not say anew, and what that holds."""
+    added = {name: text for name, text in remembered.prepared if name not in body.members}
+    return added, contents_of({name: json.loads(text) for name, text in added.items()}) if added else NOTHING
+
+
+def input_measure(request: TurnRequest, remembered: Remembered | None) -> InputMeasure:
+    """B4, B6: what a model reads for a request: where its upstream has what went before, that too."""
+    own = request.body.contents.measure
+    if remembered is None or not request.body.get(PREVIOUS):
+        return own
+    _, beside = _added(request.body, remembered)
+    return Part(measure=own).behind(remembered.holds).behind(beside).measure
 
 
 def items_of(body: RequestBody) -> bytes | None:

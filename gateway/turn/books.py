@@ -290,9 +290,8 @@ class Books:
             logger.error("books_not_closed", turn_id=self.turn_id, steps=lost)
 
     def _resolution(self, finish: Finish) -> Resolution:
-        """B3, by the delivered route's price (M2). What reached no route is free, and a warm-up without output (B9)."""
-        is_free = self._is_warm_up and not finish.ended.output_delivered
-        if finish.report is None or not self._routes or is_free:
+        """B3, by the delivered route's price (M2). What reached no route is free, and so is a warm-up (B9)."""
+        if finish.report is None or not self._routes or self._is_warm_up:
             return Resolution(None)
         reserved = self._opening.reserved_nanodollars
         return resolve(finish.ended, self._routes[-1].price, reserved, self._input_tokens, self._keeping.policy)

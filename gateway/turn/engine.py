@@ -12,7 +12,7 @@ from functools import partial
 import structlog
 
 from gateway import limits
-from gateway.core.continuation import Path, Remembered, expanded, is_expandable, path_of
+from gateway.core.continuation import Path, Remembered, expanded, is_expandable, path_of, prepared
 from gateway.core.eligibility import StatePolicy
 from gateway.core.failures import Refusal
 from gateway.core.messages import Deliver, DeliverFailure, DrainStarted
@@ -147,6 +147,8 @@ class Engine:
             request = replace(request, elsewhere=partial(_in_full, request, held, order.policy, route))
         elif path is Path.EXPANDED:
             request = expanded(request, held, order.policy) or request
+        elif path is Path.ORIGIN:
+            request = prepared(request, held, order.policy)
         return replace(order, request=request)
 
     async def _placed(self, model: Model, order: Order) -> tuple[Model, Chosen]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 
+from gateway.core.continuation import input_measure
 from gateway.core.eligibility import BACKGROUND, STORED
 from gateway.core.messages import Door
 from gateway.core.money import Price, estimate_input_tokens, reservation_nanodollars
@@ -15,7 +16,7 @@ from gateway.turn.books import BookKeeping, Books
 async def open_books(keeping: BookKeeping, order: Order, model: Model, door: Door) -> Books:
     """Set the money aside and record the turn. Raises Refusal `insufficient_balance` or `ledger_unavailable`."""
     request = order.request
-    input_tokens = estimate_input_tokens(request.body.contents.measure, keeping.parts)
+    input_tokens = estimate_input_tokens(input_measure(request, order.remembered), keeping.parts)
     limit = request.max_output_tokens
     output_tokens = model.max_output_tokens if limit is None else limit
     amount = reservation_nanodollars(input_tokens, output_tokens, _candidate_prices(model, request))

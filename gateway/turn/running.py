@@ -164,6 +164,7 @@ class RunningTurn:
             request.headers,
             continues=request.body.get("previous_response_id"),
             streams=request.streams,
+            generates=not request.is_warm_up,
             path=request.path,
             elsewhere=route.elsewhere(request),
         )

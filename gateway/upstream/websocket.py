@@ -18,7 +18,7 @@ An idle line that is found dead before the create was written is opened anew, on
 from __future__ import annotations
 
 import ssl
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Final, Protocol
@@ -169,8 +169,9 @@ class WebSocketUpstream:
         try:
             while not reading.is_over and (frames := await line.take()) is not None:
                 events = reading.events_of(frames.payloads)
-                if not call.streams and events and _lacks_response(events[-1]):
-                    await self._tell_no_body(events, frames.at, inputs)
+                end = _bad_end(events, call)
+                if end is not None:
+                    await self._tell_bad(events[: end[0]], end[1], events[end[0]].data, frames.at, inputs)
                     return None
                 if events and events[-1].kind is EventClass.TERMINAL and reading.behind == 0:
                     line.finish(response_id(events[-1].body))
@@ -180,11 +181,11 @@ class WebSocketUpstream:
             reading.log(call)
         return None if reading.is_over else line.failure
 
-    async def _tell_no_body(self, events: list[Event], at: float, inputs: Inputs) -> None:
-        """H1, P9: a result that was made and is not there, where a body was to be made of it."""
-        if events[:-1]:
-            await inputs.send((Batch(events[:-1]), at))
-        failure = bad_response("its last event has no response", self._settings.retryable_codes, events[-1].data)
+    async def _tell_bad(self, sound: list[Event], why: str, data: bytes, at: float, inputs: Inputs) -> None:
+        """P9: behind what was sound; a result was made that nobody asked for in this way (R4)."""
+        if sound:
+            await inputs.send((Batch(sound), at))
+        failure = bad_response(why, self._settings.retryable_codes, data)
         await inputs.send((AttemptEnded(failure, result_was_begun=True), at))
 
 
@@ -222,6 +223,17 @@ class _Reading:
         if self._not_events or self.behind:
             counts = {"blocks_without_event": self._not_events, "events_behind_the_end": self.behind}
             logger.info("not_forwarded", turn_id=call.turn_id, **counts)
+
+
+def _bad_end(events: Sequence[Event], call: UpstreamCall) -> tuple[int, str] | None:
+    """The first event that is no answer to the call, by its place, and why; None if there is none."""
+    if not call.generates:
+        for place, event in enumerate(events):
+            if event.kind is EventClass.OUTPUT:
+                return place, "it generates for a warm-up"
+    if not call.streams and events and _lacks_response(events[-1]):
+        return len(events) - 1, "its last event has no response"
+    return None
 
 
 def _lacks_response(event: Event) -> bool:

@@ -277,16 +277,19 @@ async def test_encrypted_content_binds_an_expanded_continuation_to_its_origin() 
     assert body_of(w.calls[2]) == {"input": [user("hi"), SEALED, message("one"), user("more")]}
 
 
+@pytest.mark.parametrize(("transport", "store"), [("", False), ("", True), (WEBSOCKET, False), (WEBSOCKET, True)])
 @in_orders(1)
-async def test_the_estimate_and_the_tools_of_what_went_before_count() -> None:
-    """B4, B6, S6: the reservation is that of the full input sent whole."""
+async def test_the_estimate_and_the_tools_of_what_went_before_count(transport: str, store: bool) -> None:
+    """B4, B6, S6: the reservation is that of the full input sent whole, also where the upstream has what went before:
+    on its socket or stored."""
     chain = [answer("resp_1", message("one")), answer("resp_2", message("two"))]
-    w, whole = world(chain), world(answer("resp_2", message("two")))
+    w, whole = world(chain, route=transport), world(answer("resp_2", message("two")))
     async with socket(w) as client:
-        await ask(client, input=[user("hi " * 99)])
-        await ask(client, previous_response_id="resp_1", input=[user("more")])
+        await ask(client, input=[user("hi " * 99)], store=store)
+        await ask(client, previous_response_id="resp_1", input=[user("more")], store=store)
     async with socket(whole) as client:
         await ask(client, input=[user("hi " * 99), message("one"), user("more")])
+    assert ("previous_response_id" in body_of(w.calls[1])) is bool(transport or store)
     assert w.reserved[1:] == whole.reserved
 
 

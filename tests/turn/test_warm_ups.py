@@ -8,7 +8,7 @@ import pytest
 import trio
 
 from gateway.lock.driver import AUTHORIZED, connect
-from gateway.upstream.scripted import Break
+from gateway.upstream.scripted import Break, Reply
 from gateway.upstream.scripts import event, response_object, usage_object
 from support.conversations import ANSWERED, SWITCHED_ON, WEBSOCKET, answer, ask, body_of, message, socket, user
 from support.gateways import MODEL, assert_all_is_well, cost, create_frame, play, world
@@ -211,13 +211,19 @@ async def test_a_warm_up_whose_socket_was_lost_is_made_up_for() -> None:
     }
 
 
+@pytest.mark.parametrize("together", [False, True])
 @in_orders(1)
-async def test_output_is_paid_for_whatever_it_was_asked_for_as() -> None:
-    """B9, B3: an upstream that knows no warm-up generates; then it was none."""
-    w = world(A.answer(), route=WEBSOCKET)
+async def test_a_warm_up_that_generates_is_a_bad_answer_and_costs_its_client_nothing(together: bool) -> None:
+    """W9, B9, P9, R4: nothing of its output is delivered, and nobody else is asked."""
+    steps = A.answer().steps
+    reply = Reply([b"".join(step for step in steps if isinstance(step, bytes))]) if together else A.answer()
+    w = world([reply, A.answer()], B.answer(), route=WEBSOCKET)
     async with socket(w) as client:
-        await ask(client, generate=False)
-    assert (w.money, w.house_paid) == ([f"settled {cost(5, 1)}"], 0)
+        assert await ask(client, generate=False) == ["created", "in_progress", "error upstream_bad_response"]
+        assert await ask(client) != []
+    assert w.called == ["a", "a"]
+    assert w.attempts[0] == "a upstream_bad_response (result_observed)"
+    assert w.money == ["voided", f"settled {cost(5, 1)}"]
 
 
 @in_every_order
@@ -233,6 +239,18 @@ async def test_a_warm_up_is_never_sent_to_a_route_that_would_generate() -> None:
     async with socket(w) as client:
         assert await ask(client, generate=False) == WARMED
     assert w.called == ["a", "b"]
+
+
+@in_orders(1)
+async def test_what_a_warm_up_prepared_holds_where_the_turns_are_stored() -> None:
+    """W9, W10, O2: the route that stored the response knows nothing of it."""
+    w = world([answer(f"resp_{name}", message(name)) for name in ("x", "y")])
+    async with socket(w) as client:
+        await ask(client, **PREPARED)
+        await ask(client, store=True, previous_response_id="resp_1_1", input="hi")
+        await ask(client, store=True, previous_response_id="resp_x", input="more", tools=[])
+    prepared = {"instructions": "be brief", "tools": []}
+    assert body_of(w.calls[1]) == {"previous_response_id": "resp_x", "input": "more", **prepared}
 
 
 # --- what agents do -------------------------------------------------------------------------------------------------

@@ -8,7 +8,9 @@ from typing import Any
 
 from gateway.config import Config
 from gateway.core import continuation, origin
-from gateway.core.continuation import Heard, Path, Remembered, is_expandable, path_of
+from gateway.core.continuation import Heard, Path, Remembered, input_measure, is_expandable, path_of
+from gateway.core.money import InputMeasure
+from gateway.core.request import TurnRequest
 from gateway.downstream import bodies
 from gateway.lock.mutants.flips import Mutant, everywhere, swapped
 from gateway.lock.world import Change
@@ -46,6 +48,9 @@ def _warm_ups() -> Iterator[Mutant]:
     yield Mutant("W9: a warm-up is replayed anywhere", ("W9",), swapped(engine, "remembering", lambda model: model))
     yield Mutant("W9: a warm-up of what is elsewhere is answered", ("W9",), anything)
     yield Mutant("B9: a warm-up is charged", ("B9", "W9"), swapped(Books, "__init__", charging))
+    yield Mutant(
+        "W9: what a warm-up generates is passed on", ("W9", "B9"), swapped(websocket, "_bad_end", lambda *_: None)
+    )
     yield Mutant("W9: what a warm-up prepared is lost", ("W9",), swapped(continuation, "PREPARED", ()))
     for name in continuation.PREPARED:
         rest = tuple(other for other in continuation.PREPARED if other != name)
@@ -59,8 +64,12 @@ def _ways() -> Iterator[Mutant]:
     def expanded_first(*, is_held: bool, is_expandable: bool) -> Path:
         return Path.EXPANDED if is_expandable else path_of(is_held=is_held, is_expandable=False)
 
+    def own_measure(request: TurnRequest, _held: Remembered | None) -> InputMeasure:
+        return request.body.contents.measure
+
     yield Mutant("W10: no socket holds anything", W10, swapped(Selection, "holds", lambda *_: False))
     yield Mutant("W10: what can be expanded is expanded", W10, everywhere(path_of, expanded_first))
+    yield Mutant("B6: what went before is not reserved", ("B6", "W10"), everywhere(input_measure, own_measure))
     yield Mutant("W10: what is stored is expanded", W10, everywhere(is_expandable, lambda *_, **__: True))
     yield Mutant("W10: nothing is expanded", W10, everywhere(is_expandable, lambda *_, **__: False))
     yield Mutant("W10: no route's default is asked", ("W10", "S1"), everywhere(is_expandable, not_for_the_route))
