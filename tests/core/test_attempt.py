@@ -10,7 +10,7 @@ from gateway.core.attempt import Attempt
 from gateway.core.events import Event
 from gateway.core.failures import FailureKind
 from gateway.core.messages import Head
-from support.machine import CREATED, KEEPALIVE, START, error, failed
+from support.machine import CREATED, DELTA, KEEPALIVE, START, error, failed
 
 FRAMED, PLAIN = Head(is_framed=True), Head()
 REFUSED = error("slow_down", status=429)
@@ -84,3 +84,9 @@ def test_who_gets_one_body_gets_an_answer() -> None:
     failure = told(error("slow_down"), is_whole=True, head=PLAIN).told_failure()
     assert failure.answer is not None
     assert (failure.answer.status, failure.status) == (429, 429)
+
+
+@pytest.mark.parametrize("is_whole", [True, False])
+def test_output_that_is_kept_for_a_body_is_a_result_that_was_seen(is_whole: bool) -> None:
+    """H1, R4: elsewhere what is out needs no second reason."""
+    assert told(DELTA, is_whole=is_whole).result_was_observed is is_whole

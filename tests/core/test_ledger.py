@@ -413,3 +413,16 @@ def test_what_another_turn_has_overdrawn_is_not_flagged_on_a_turn_that_keeps_to_
         Result.SETTLED_OVERDRAWN,
         Result.SETTLED,
     ]
+
+
+def test_of_an_account_that_is_overdrawn_nothing_can_be_taken() -> None:
+    """B6: it can be given something."""
+    made = book(10)
+    do(made, reserve(10), Resolve("turn", Resolution(25)))
+    assert do(
+        made,
+        Transfer(Kind.DEBIT, "main", 1, "me"),
+        Transfer(Kind.DEBIT, "main", 0, "me"),
+        Transfer(Kind.CREDIT, "main", 5, "me"),
+    ) == [Result.INSUFFICIENT_BALANCE, Result.CREATED, Result.CREATED]
+    assert made.accounts["main"].balance == -10

@@ -126,10 +126,10 @@ def test_what_is_asked_one_after_the_other_has_a_priority_each() -> None:
     assert in_order(["b", "a"]) == (Listed("b", 1), Listed("a", 2))
 
 
-@pytest.mark.parametrize(("affinity", "order"), [("one", "acb"), ("two", "cba"), ("three", "bca"), ("four", "cab")])
-def test_an_affinity_s_order_is_the_same_on_every_node_and_in_every_release(affinity: str, order: str) -> None:
+@pytest.mark.parametrize(("affinity", "preferred"), [("one", "acb"), ("two", "cba"), ("three", "bca"), ("four", "cab")])
+def test_an_affinity_s_order_is_the_same_on_every_node_and_in_every_release(affinity: str, preferred: str) -> None:
     """O3: a conversation that is under way stays where it is when a gateway is replaced."""
-    assert by_affinity(("a", "b", "c"), "main", affinity) == list(order)
+    assert by_affinity(("a", "b", "c"), "main", affinity) == list(preferred)
 
 
 def test_any_text_is_an_affinity() -> None:

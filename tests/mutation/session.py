@@ -59,7 +59,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def is_the_first_of_its_variants(item: pytest.Item) -> bool:
     """By the parameters of tests/support/virtual.py and tests/turn/conftest.py."""
     parameters = item.callspec.params if hasattr(item, "callspec") else {}
-    return bool(parameters.get("order", 0) == 0 and parameters.get("each_transport", "sse") == "sse")
+    order = parameters.get("order", 0)
+    return not (isinstance(order, int) and order > 0) and bool(parameters.get("each_transport", "sse") == "sse")
 
 
 def pytest_runtestloop(session: pytest.Session) -> bool | None:

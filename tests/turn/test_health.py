@@ -59,7 +59,7 @@ async def test_a_row_of_faults_cools_the_route_and_is_logged(logged: Log) -> Non
     assert (health.coolings, health.takes_turns, health.cools_for_seconds) == (1, False, 1.0)
     expected = {"route": "a", "seconds": 1.0, "faults": 5, "code": "server_error", "was_asked": False}
     assert logged == [{"event": "route_cooling", "log_level": "warning", **expected}]
-    await trio.sleep(0.25)
+    await trio.sleep(0.2504)
     assert health.as_shown() == {
         "state": "cooling",
         "faults": 5,
@@ -113,6 +113,30 @@ async def test_a_probe_that_saw_nothing_is_given_back_without_a_word(logged: Log
     assert (health.circuit.state, health.takes_turns, health.coolings) == (State.COOLING, True, 1)
     health.take()
     assert (health.probes, [entry["event"] for entry in logged[1:]]) == (2, ["route_probed", "route_probed"])
+
+
+@in_orders(1)
+async def test_what_is_told_of_a_probe_that_was_given_back_is_not_the_next_one_s() -> None:
+    """C3: it has no place any more."""
+    health = RouteHealth("a")
+    ends(health, *[FAULT] * 5)
+    await trio.sleep(1)
+    given_back = health.take()
+    given_back.leave()
+    health.take()
+    given_back.delivered()
+    assert health.circuit.state is State.PROBING
+
+
+@in_orders(1)
+async def test_how_long_a_route_cools_is_logged_in_milliseconds(logged: Log) -> None:
+    """C3: a shorter wait does not shorten a longer one."""
+    health = RouteHealth("a")
+    early, late = health.take(), health.take()
+    early.ended(LIMITED)
+    await trio.sleep(1.23456)
+    late.ended(failure_from_answer(UpstreamAnswer(429, (("retry-after", "2"),), b""), frozenset({"x"})))
+    assert [entry["seconds"] for entry in logged] == [7.0, 5.765]
 
 
 @in_orders(1)

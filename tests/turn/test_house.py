@@ -45,6 +45,15 @@ async def test_a_process_has_its_part_of_the_replays_of_a_second(workers: int, r
 
 
 @in_orders(1)
+async def test_by_itself_a_process_has_all_of_them() -> None:
+    """C4, C6."""
+    house = StandingHouse()
+    for _ in range(limits.REPLAYS_PER_SECOND_MIN - 1):
+        house.replay_began()
+    assert not house.is_throttled()
+
+
+@in_orders(1)
 async def test_a_fifth_of_the_turns_may_be_replayed_beyond_it() -> None:
     """C4: each turn counts."""
     house = StandingHouse()

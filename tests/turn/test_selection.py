@@ -14,7 +14,7 @@ from gateway.core.failures import Failure, FailureKind, Refusal, UpstreamAnswer,
 from gateway.core.messages import AttemptStarted, Circumstances
 from gateway.core.money import FREE
 from gateway.core.request import RequestBody, TurnRequest
-from gateway.core.routing import in_order
+from gateway.core.routing import Listed, draw_of, in_order
 from gateway.ports import Model, Route, Upstream
 from gateway.turn.house import StandingHouse
 from gateway.turn.selection import Chosen, Selection
@@ -89,6 +89,19 @@ async def test_a_replacement_is_taken_from_the_budget_and_is_never_one_that_was_
     with pytest.raises(LookupError, match="no route is left for the model 'm'"):
         selection.replacement(model, ("a", "b"), REQUEST)
     assert repr(house).count("1 replays") == 1
+
+
+@in_orders(1)
+async def test_routes_of_one_priority_share_first_attempts_and_replays_by_the_house_s_draws() -> None:
+    """M1: each choice has a draw of its own; whether a route is left needs none."""
+    house = StandingHouse()
+    model = replace(model_of(A, B), listed=(Listed("a"), Listed("b")))
+    selection = selection_of(house, model)
+    firsts = [selection.first(model, REQUEST).route.name for _ in range(3)]
+    assert selection.circumstances(model, (), REQUEST).another_route_is_left
+    replays = [selection.replacement(model, (), REQUEST).route.name for _ in range(3)]
+    names = ["ab"[int(draw_of(number) * 2)] for number in range(6)]
+    assert ([*firsts, *replays], set(replays)) == (names, {"a", "b"})
 
 
 @in_orders(1)
