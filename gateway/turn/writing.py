@@ -83,7 +83,7 @@ class Writing:
         return taken is not Taken.NOTHING
 
     async def _write_frames(self, frames: trio.MemoryReceiveChannel[Frames]) -> None:
-        while True:
+        while True:  # noqa: ASYNC913 - it goes round only behind a wait for frames
             taken: Frames | None = None
             with trio.CancelScope(deadline=self._client.quiet_deadline) as self._quiet:
                 try:
