@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+from typing import Final
+
 import trio
 
 from gateway.core.continuation import is_self_contained
@@ -12,7 +15,7 @@ from gateway.core.warm_up import warm_up_events, warm_up_id
 from gateway.ports import Downstream, Order
 from gateway.turn.books import Books
 
-GONE = (trio.BrokenResourceError, trio.ClosedResourceError)
+GONE: Final = (trio.BrokenResourceError, trio.ClosedResourceError)
 
 
 def require_rememberable(order: Order) -> None:
@@ -34,9 +37,6 @@ async def answer_warm_up(
     events = warm_up_events(order.turn_id, order.request, previous, created_at)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(books.close, finish, None)
-        with trio.move_on_after(write_seconds):
-            try:
-                await client.write(Deliver(events, None))
-                await client.end()
-            except GONE:
-                return
+        with trio.move_on_after(write_seconds), suppress(*GONE):
+            await client.write(Deliver(events, None))
+            await client.end()
