@@ -121,7 +121,7 @@ class ByIDDoor:
             forwarding = Forwarding(home, call, HTTPClient(wire, request_id, math.inf), wire)
             await (forwarding.stream() if streams else forwarding.fetch())
             forwarding.log()
-            await self._background.saw(home.account, forwarding.seen)
+            await self._background.saw(home.account, forwarding.seen, home.way.fingerprint)
 
         return TurnResponse(run)
 

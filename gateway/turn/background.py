@@ -19,7 +19,7 @@ import structlog
 import trio
 
 from gateway import limits
-from gateway.core.background import BackgroundTurn, Fingerprint, end_seen, end_unseen, names, would_know
+from gateway.core.background import BackgroundTurn, Fingerprint, end_seen, end_unseen, may_know, names, would_know
 from gateway.core.events import JsonObject, parse_object
 from gateway.core.failures import Failure, UpstreamAnswer
 from gateway.core.money import ChargePolicy, Ended, Flag, Resolution, Result, resolve
@@ -144,14 +144,22 @@ class BackgroundTurns:
         ended = end_seen(response, turn.text_bytes)
         return None if ended is None else (ended, str(response["status"]))
 
-    async def saw(self, account: str, response: JsonObject | None) -> None:
-        """A by-id call has shown a response."""
+    async def saw(self, account: str, response: JsonObject | None, asked: Fingerprint) -> None:
+        """A by-id call has shown a response. What another upstream than the turn's own says of its id is nothing."""
         if response is None or response.get("background") is not True or end_seen(response, 0) is None:
             return
         for turn in await self._open():
             ended = end_seen(response, turn.text_bytes)
-            if turn.account == account and names(response, turn) and ended is not None:
+            is_shown = turn.account == account and names(response, turn) and may_know(asked, turn)
+            if is_shown and ended is not None:
                 await self._settle(turn, ended, str(response["status"]))
+
+    async def way_to(self, account: str, response_id: str) -> Way | None:
+        """The way back to whoever has the response of an open turn (homes.GoingOn)."""
+        for turn in await self._open():
+            if turn.account == account and turn.response_id == response_id:
+                return self._ways.way_back(turn)
+        return None
 
     async def _settle(self, turn: BackgroundTurn, ended: Ended, outcome: str) -> None:
         """Once, whoever else does: a second settlement, and a second closing, change nothing."""

@@ -14,7 +14,7 @@ from gateway.core.background import BackgroundTurn, goes_on
 from gateway.core.failures import Refusal
 from gateway.core.marks import conversation_id, marks_of_input
 from gateway.core.money import Ended, Resolution
-from gateway.core.origin import Bond, bond_of
+from gateway.core.origin import Bond, Maker, bond_of
 from gateway.core.routing import by_affinity
 from gateway.downstream import by_id
 from gateway.lock.mutants.flips import Mutant, everywhere, swapped, without
@@ -51,7 +51,7 @@ def _learning() -> Iterator[Mutant]:
 def _choosing() -> Iterator[Mutant]:
     asked = Origins.of_bond
 
-    async def guessed(self: Origins, account: str, bond: Bond) -> str | None:
+    async def guessed(self: Origins, account: str, bond: Bond) -> Maker | None:
         try:
             return await asked(self, account, bond)
         except Refusal:
