@@ -448,7 +448,8 @@ async def test_records_that_are_away_are_asked_again() -> None:
     await begin(w)
     await trio.sleep(40)
     await w.gateway.background.look()
-    await w.gateway.background.saw("main", response_object("resp_of_a", "completed", background=True), who_is_a(w))
+    running = response_object("resp_of_a", "in_progress", background=True)
+    await w.gateway.background.saw("main", running, who_is_a(w))
     assert w.money == []
     records.is_away = False
     await w.gateway.background.look()
