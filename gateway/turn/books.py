@@ -23,18 +23,8 @@ from gateway.core.money import (
     Result,
     resolve,
 )
-from gateway.ports import (
-    AttemptClosing,
-    Ledger,
-    LedgerUnavailable,
-    Meter,
-    NoMeter,
-    Records,
-    Route,
-    TurnClosing,
-    TurnMeasures,
-    TurnOpening,
-)
+from gateway.measures import Meter, NoMeter, TurnMeasures
+from gateway.ports import AttemptClosing, Ledger, LedgerUnavailable, Records, Route, TurnClosing, TurnOpening
 from gateway.turn.mishaps import NO_MONEY, STORE_AWAY, ledger_is_away
 from gateway.turn.origins import Origins, Step, Trace, Traces
 
