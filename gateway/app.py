@@ -127,9 +127,9 @@ class Gateway:
             config.server.write_timeout,
             parts.wall_clock,
         )
-        self.homes = KnownHomes(self.origins, self.house, self.routes.ways)
         stores, policy = self.stores, _charge_policy(config)
         self.background = BackgroundTurns(stores.ledger, stores.records, self.routes, policy, stores.adopt)
+        self.homes = KnownHomes(self.origins, self.house, self.routes.ways, self.background)
         self.app = self._app(parts)
 
     def __repr__(self) -> str:

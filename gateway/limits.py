@@ -125,6 +125,11 @@ BACKGROUND_POLL_SECONDS: Final = 30.0
 """B9: how long nobody has asked about a background response when the gateway does."""
 BACKGROUND_LOOK_SECONDS: Final = 10.0
 """B9: how often each process looks for background turns, and takes over their leases: well within a lease."""
+SHOWN_END_SECONDS: Final = 60.0
+"""B9: how long a background response's end that a by-id call has shown waits for its turn to be on record: a client may
+ask before its turn's row is written, which takes milliseconds, or as long as the store is away. Well above a look."""
+SHOWN_ENDS_MAX: Final = 1_000
+"""B9: how many of them a process remembers, the newest: some 300 bytes each. Who is forgotten is polled."""
 BACKGROUND_ANSWER_SECONDS_MAX: Final = 10.0
 """B9: what a poll waits for its answer; a route that does not answer is asked again at the next look."""
 BACKGROUND_SECONDS_MAX: Final = 86_400.0

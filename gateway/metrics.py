@@ -16,7 +16,7 @@ from prometheus_client.registry import Collector
 
 from gateway.core.failures import PUBLIC_CODES, RETRYABLE_CODES
 from gateway.core.messages import AttemptReport, Door
-from gateway.ports import TurnMeasures
+from gateway.measures import TurnMeasures
 
 SECONDS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 25.0, 60.0, 150.0, 300.0, 600.0)
 """Buckets from a refused connect (5 ms) to the longest answers (10 min); 10 and 25 are T1 and T2."""

@@ -21,6 +21,7 @@ from gateway.core.failures import Failure
 from gateway.core.keys import Key
 from gateway.core.messages import AttemptReport, AttemptStarted, Deliver, DeliverFailure, Door, Headers, Input, Taken
 from gateway.core.money import Flag, Price, Resolution, Result
+from gateway.core.origin import Maker
 from gateway.core.request import RESPONSES, TurnRequest
 from gateway.core.routing import Listed
 
@@ -201,6 +202,11 @@ class Route:
     remembers: bool = False
     fingerprint: Fingerprint | None = None
 
+    @property
+    def maker(self) -> Maker:
+        """Who has what is made here (O1)."""
+        return Maker(self.name, None if self.fingerprint is None else self.fingerprint.place)
+
     def body(self, request: TurnRequest) -> bytes:
         """H3: what goes up for a request."""
         return self.upstream.body_of(request, self.upstream_model)
@@ -319,12 +325,19 @@ class TurnClosing:
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where a response was made (O1), and under which of the client's names for its model (M3), if that is known."""
+    """Where a response was made (O1), and under which of the client's names for its model (M3), if that is known; by
+    which upstream of the route's name (C2), if that is."""
 
     account: str
     response_id: str
     route: str
     model: str | None = None
+    place: str | None = None
+
+    @property
+    def maker(self) -> Maker:
+        """Who has the response."""
+        return Maker(self.route, self.place)
 
 
 class Records(Protocol):
@@ -355,12 +368,12 @@ class Records(Protocol):
         LedgerUnavailable."""
         ...
 
-    async def learn_marks(self, account: str, route: str, marks: Sequence[str]) -> None:
-        """O3: the route of what these marks (core.marks) are of; the first one learned for a mark stays."""
+    async def learn_marks(self, account: str, maker: Maker, marks: Sequence[str]) -> None:
+        """O3: who made what these marks (core.marks) are of; the first one learned for a mark stays."""
         ...
 
-    async def origins_of_marks(self, account: str, marks: Sequence[str]) -> Mapping[str, str]:
-        """O3: the routes of those marks that are known, as `origin` knows responses. Raises LedgerUnavailable."""
+    async def origins_of_marks(self, account: str, marks: Sequence[str]) -> Mapping[str, Maker]:
+        """O3: the makers of those marks that are known, as `origin` knows responses. Raises LedgerUnavailable."""
         ...
 
     async def keep_background(self, turn: BackgroundTurn) -> None:
@@ -375,45 +388,3 @@ class Records(Protocol):
     async def postpone_background(self, turn_id: str) -> None:
         """B9: somebody asks about it now. Raises LedgerUnavailable."""
         ...
-
-
-@dataclass(frozen=True, slots=True)
-class TurnMeasures:
-    """A turn that is over, for the metrics: durations are seconds, None where the turn did not get so far."""
-
-    door: Door
-    outcome: str
-    reason: str | None
-    seconds: float
-    hold_seconds: float | None
-    first_output_seconds: float | None
-    nanodollars: int | None
-
-
-class Meter(Protocol):
-    """What is counted. Each method is called once for what it counts, none for an event; none waits or raises."""
-
-    def refused(self, door: Door, code: str) -> None:
-        """A request became no turn."""
-        ...
-
-    def attempt_ended(self, route: str, report: AttemptReport) -> None:
-        """Whatever ended it, also one that is replayed."""
-        ...
-
-    def turn_ended(self, measures: TurnMeasures) -> None:
-        """Whatever ended it."""
-        ...
-
-
-class NoMeter:
-    """Counts nothing (Meter)."""
-
-    def refused(self, door: Door, code: str) -> None:
-        """Nothing."""
-
-    def attempt_ended(self, route: str, report: AttemptReport) -> None:
-        """Nothing."""
-
-    def turn_ended(self, measures: TurnMeasures) -> None:
-        """Nothing."""

@@ -79,6 +79,11 @@ def end_unseen(turn: BackgroundTurn) -> Ended:
     return Ended(EndedBy.UPSTREAM_OR_CLIENT, True, None, failed=False, delivered_text_bytes=turn.text_bytes)
 
 
+def may_know(fingerprint: Fingerprint, turn: BackgroundTurn) -> bool:
+    """Whether what this upstream says of the turn's response is of that response."""
+    return turn.fingerprint is None or turn.fingerprint.place == fingerprint.place
+
+
 def would_know(fingerprint: Fingerprint, turn: BackgroundTurn) -> bool:
     """Whether a response that this upstream does not know is no more."""
     return turn.fingerprint is None or turn.fingerprint == fingerprint

@@ -4,6 +4,8 @@ previous_response_id   the route that made the response, or none at all (O2)
 x-codex-turn-state     the route that gave it: the client holds it for no other
 what S5 binds          the route that made the newest of it that is known; else the one that its affinity chooses
 conversation           the same, by the conversation's id
+
+A route is what its name stands for: once that is another upstream (C2), the one that is known is not there any more.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ import json
 from dataclasses import dataclass
 from typing import Final
 
+from gateway.core.background import Fingerprint
 from gateway.core.eligibility import CONTINUATION, ORIGIN_BOUND, TURN_STATE_HEADER
 from gateway.core.failures import Refusal
 from gateway.core.marks import CONVERSATION, TURN_STATE, conversation_id, mark
@@ -30,6 +33,19 @@ class Bond:
     response_id: str | None = None
     marks: tuple[str, ...] = ()
     affinity: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Maker:
+    """The route that made something, and which upstream it was then (Fingerprint.place). Of what an earlier version
+    learned that is not known, and the name alone tells."""
+
+    route: str
+    place: str | None = None
+
+    def is_still(self, route: str, now: Fingerprint | None) -> bool:
+        """O2, C2: whether this is the route, and the same upstream still; a rotated key changes nothing."""
+        return self.route == route and (self.place is None or now is None or self.place == now.place)
 
 
 def bond_of(request: TurnRequest) -> Bond | None:

@@ -13,7 +13,7 @@ from werkzeug.exceptions import HTTPException, MethodNotAllowed, NotFound, Reque
 from gateway.core.failures import Refusal
 from gateway.core.messages import Door
 from gateway.downstream.http import refuse
-from gateway.ports import Meter
+from gateway.measures import Meter
 
 RESPONSE: Final = re.compile("/v1/responses/+[^/]")
 PATH_CHARACTERS: Final = 128

@@ -34,7 +34,8 @@ from gateway.downstream.auth import Keys
 from gateway.downstream.connections import TurnResponse, Wire, held_by
 from gateway.downstream.headers import headers_down, headers_up
 from gateway.downstream.http import JSON_CONTENT, HTTPClient, refuse
-from gateway.ports import Meter, Places, Stamped, UpstreamCall
+from gateway.measures import Meter
+from gateway.ports import Places, Stamped, UpstreamCall
 from gateway.turn.background import BackgroundTurns
 from gateway.turn.homes import Home, KnownHomes
 
@@ -121,7 +122,7 @@ class ByIDDoor:
             forwarding = Forwarding(home, call, HTTPClient(wire, request_id, math.inf), wire)
             await (forwarding.stream() if streams else forwarding.fetch())
             forwarding.log()
-            await self._background.saw(home.account, forwarding.seen)
+            await self._background.saw(home.account, forwarding.seen, home.way.fingerprint)
 
         return TurnResponse(run)
 

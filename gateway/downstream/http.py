@@ -37,7 +37,8 @@ from gateway.downstream.connections import TurnResponse, Wire, held_by, inbound_
 from gateway.downstream.decoding import coding_of, receive_body
 from gateway.downstream.errors import failure_body, refusal_body, sse_failure
 from gateway.downstream.headers import headers_down, retry_after
-from gateway.ports import Meter, NoBounds, NoMeter, Order, Places, Turns
+from gateway.measures import Meter, NoMeter
+from gateway.ports import NoBounds, Order, Places, Turns
 
 KEEPALIVE: Final = b": keepalive\n\n"
 EVENT_STREAM: Final[Headers] = (

@@ -18,7 +18,8 @@ from gateway.downstream.auth import Keys
 from gateway.downstream.connections import held_by
 from gateway.downstream.errors import to_json
 from gateway.downstream.http import refuse
-from gateway.ports import Meter, Places
+from gateway.measures import Meter
+from gateway.ports import Places
 
 OWNER: Final = "gateway"
 

@@ -38,7 +38,8 @@ from gateway.downstream.errors import refusal_body, to_json, websocket_refusal
 from gateway.downstream.frames import Create, Frame, Line, Refused, Steer, bytes_of, echo, read_frame
 from gateway.downstream.headers import chosen_subprotocol
 from gateway.downstream.websocket_client import WebSocketClient
-from gateway.ports import Draining, Meter, NoBounds, NoMeter, Order, Places, Turns
+from gateway.measures import Meter, NoMeter
+from gateway.ports import Draining, NoBounds, Order, Places, Turns
 from gateway.turn.memory import Memories
 
 logger = structlog.get_logger("gateway.websocket")

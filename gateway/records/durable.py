@@ -12,6 +12,7 @@ from gateway import limits
 from gateway.core.background import BackgroundTurn, Fingerprint
 from gateway.core.messages import AttemptReport
 from gateway.core.money import Price
+from gateway.core.origin import Maker
 from gateway.ports import AttemptClosing, LedgerUnavailable, Origin, TurnClosing, TurnOpening
 from gateway.store.database import Row, Session, StoreAway
 from gateway.store.records import BACKGROUND, MARK, ORIGIN, RecordWrite, origin_key
@@ -59,8 +60,9 @@ class DurableRecords:
     async def learn_origin(self, origin: Origin) -> None:
         """A response's route (ports.Records)."""
         key = origin_key(origin.response_id)
-        params = {"account": origin.account, "response_id": key, "route": origin.route, "model": origin.model}
-        await self._store.writer.insist(RecordWrite("learn_response", params))
+        made = {"route": origin.route, "model": origin.model, "upstream_place": origin.place}
+        params = {"account": origin.account, "response_id": key, **made}
+        await self._store.writer.insist(RecordWrite("learn_response_place", params))
 
     async def origin(self, account: str, response_id: str) -> Origin | None:
         """Where a response was made (ports.Records)."""
@@ -72,24 +74,25 @@ class DurableRecords:
 
         return await self._look_for(look_up)
 
-    async def learn_marks(self, account: str, route: str, marks: Sequence[str]) -> None:
+    async def learn_marks(self, account: str, maker: Maker, marks: Sequence[str]) -> None:
         """Where what has these marks was made (ports.Records). The last is durable when all are: they are written in
         the order in which they were given."""
-        writes = [RecordWrite("learn_mark", {"account": account, "mark": mark, "route": route}) for mark in marks]
+        made = {"account": account, "route": maker.route, "upstream_place": maker.place}
+        writes = [RecordWrite("learn_mark_place", {**made, "mark": mark}) for mark in marks]
         for write in writes[:-1]:
             self._store.writer.insist_later(write)
         await trio.lowlevel.checkpoint()
         for write in writes[-1:]:
             await self._store.writer.insist(write)
 
-    async def origins_of_marks(self, account: str, marks: Sequence[str]) -> Mapping[str, str]:
+    async def origins_of_marks(self, account: str, marks: Sequence[str]) -> Mapping[str, Maker]:
         """Where they were made (ports.Records)."""
 
-        def look_up(session: Session) -> Mapping[str, str]:
+        def look_up(session: Session) -> Mapping[str, Maker]:
             since = self._since(session)
             asked = [{"account": account, "mark": mark, "since": since} for mark in marks]
             found = zip(marks, session.fetch_each(MARK, asked), strict=True)
-            return {mark: rows[0][0] for mark, rows in found if rows}
+            return {mark: Maker(*rows[0]) for mark, rows in found if rows}
 
         return await (self._look_for(look_up) if marks else self._read(look_up))
 

@@ -11,6 +11,7 @@ import trio
 
 from gateway import limits
 from gateway.core.background import BackgroundTurn
+from gateway.core.origin import Maker
 from gateway.ports import AttemptClosing, Origin, TurnClosing, TurnOpening
 
 TURNS_KEPT_MAX = 10_000
@@ -48,7 +49,7 @@ class MemoryRecords:
         self.turns: OrderedDict[str, TurnRecord] = OrderedDict()
         self.origins: OrderedDict[tuple[str, str], Origin] = OrderedDict()
         self.background: dict[str, tuple[BackgroundTurn, float, float]] = {}
-        self.marks: OrderedDict[tuple[str, str], str] = OrderedDict()
+        self.marks: OrderedDict[tuple[str, str], Maker] = OrderedDict()
 
     def __repr__(self) -> str:
         return f"<MemoryRecords of {len(self.turns)} turns>"
@@ -90,14 +91,14 @@ class MemoryRecords:
         await trio.lowlevel.checkpoint()
         return self.origins.get((account, response_id))
 
-    async def learn_marks(self, account: str, route: str, marks: Sequence[str]) -> None:
+    async def learn_marks(self, account: str, maker: Maker, marks: Sequence[str]) -> None:
         """Where what has these marks was made (ports.Records)."""
         await trio.lowlevel.checkpoint()
         for mark in marks:
-            self.marks.setdefault((account, mark), route)
+            self.marks.setdefault((account, mark), maker)
         _forget_oldest(self.marks, self._turns_kept_max)
 
-    async def origins_of_marks(self, account: str, marks: Sequence[str]) -> Mapping[str, str]:
+    async def origins_of_marks(self, account: str, marks: Sequence[str]) -> Mapping[str, Maker]:
         """Where they were made (ports.Records)."""
         await trio.lowlevel.checkpoint()
         return {mark: self.marks[account, mark] for mark in marks if (account, mark) in self.marks}

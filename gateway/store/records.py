@@ -77,12 +77,13 @@ STATEMENTS: Final[dict[str, str]] = {
     "abandon_turn": f"""
         update turn set outcome = '{LEASE_ENDED}', ended_at = :now
         where turn_id = :turn_id and outcome is null""",
-    "learn_response": """
-        insert into origin (account, response_id, route, model, learned_at)
-        values (:account, :response_id, :route, :model, :now) on conflict (account, response_id) do nothing""",
-    "learn_mark": """
-        insert into origin_mark (account, mark, route, learned_at)
-        values (:account, :mark, :route, :now) on conflict (account, mark) do nothing""",
+    "learn_response_place": """
+        insert into origin (account, response_id, route, model, upstream_place, learned_at)
+        values (:account, :response_id, :route, :model, :upstream_place, :now)
+        on conflict (account, response_id) do nothing""",
+    "learn_mark_place": """
+        insert into origin_mark (account, mark, route, upstream_place, learned_at)
+        values (:account, :mark, :route, :upstream_place, :now) on conflict (account, mark) do nothing""",
     "keep_background_turn": """
         insert into background (turn_id, account, response_id, route, reserved_nanodollars, input_tokens, text_bytes,
                                 input_price, cached_input_price, output_price, reasoning_price,
@@ -96,6 +97,12 @@ STATEMENTS: Final[dict[str, str]] = {
     "learn_origin": """
         insert into origin (account, response_id, route, learned_at)
         values (:account, :response_id, :route, :now) on conflict (account, response_id) do nothing""",
+    "learn_response": """
+        insert into origin (account, response_id, route, model, learned_at)
+        values (:account, :response_id, :route, :model, :now) on conflict (account, response_id) do nothing""",
+    "learn_mark": """
+        insert into origin_mark (account, mark, route, learned_at)
+        values (:account, :mark, :route, :now) on conflict (account, mark) do nothing""",
     "keep_background": """
         insert into background (turn_id, account, response_id, route, reserved_nanodollars, input_tokens, text_bytes,
                                 began_at, due_at)
@@ -105,9 +112,13 @@ STATEMENTS: Final[dict[str, str]] = {
 }
 
 ORIGIN: Final = """
-select route, model from origin where account = :account and response_id = :response_id and learned_at > :since
+select route, model, upstream_place from origin
+where account = :account and response_id = :response_id and learned_at > :since
 """
-MARK: Final = "select route from origin_mark where account = :account and mark = :mark and learned_at > :since"
+MARK: Final = """
+select route, upstream_place from origin_mark
+where account = :account and mark = :mark and learned_at > :since
+"""
 BACKGROUND: Final = """
 select background.turn_id, background.account, background.response_id, background.route,
     background.reserved_nanodollars, background.input_tokens, background.text_bytes,

@@ -19,7 +19,7 @@ AnyDatabase: TypeAlias = "SQLiteDatabase | PostgresDatabase"
 """By its name alone: the driver of the one is a tenth of a start, and most do not use it."""
 
 VERSION_TABLE: Final = "gateway_schema"
-VERSIONS: Final = ("0001", "0002", "0003", "0004", "0005")
+VERSIONS: Final = ("0001", "0002", "0003", "0004", "0005", "0006")
 """All that there ever were, oldest first; the last is what this program reads and writes."""
 MIGRATION_LOCK: Final = 0x67776179
 """The advisory lock that a PostgreSQL client holds while it migrates: the letters `gway`."""

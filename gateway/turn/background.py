@@ -1,7 +1,7 @@
 """Who looks after background turns (B9): each process, for all of them, whoever began them.
 
 every pass    their leases are kept from ending (B7); those that nobody has asked about for 30 s are polled
-a by-id call  its answer is looked at, too
+a by-id call  its answer is looked at, too; an end that it shows before the turn is on record waits for the next pass
 seen ended    the money is settled by the usage, and the turn closed; whoever sees it first, for both are idempotent
 never seen    24 h after it began, or once its upstream knows it no more, by the estimate
 
@@ -11,7 +11,9 @@ is by now (C2). Where that upstream cannot be reached any more, nobody else is a
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Final
 from urllib.parse import quote
 
@@ -19,8 +21,8 @@ import structlog
 import trio
 
 from gateway import limits
-from gateway.core.background import BackgroundTurn, Fingerprint, end_seen, end_unseen, names, would_know
-from gateway.core.events import JsonObject, parse_object
+from gateway.core.background import BackgroundTurn, Fingerprint, end_seen, end_unseen, may_know, names, would_know
+from gateway.core.events import JsonObject, parse_object, response_id
 from gateway.core.failures import Failure, UpstreamAnswer
 from gateway.core.money import ChargePolicy, Ended, Flag, Resolution, Result, resolve
 from gateway.ports import Ledger, LedgerUnavailable, Records, TurnClosing, UpstreamCall
@@ -35,6 +37,16 @@ SETTLED_BEFORE: Final = frozenset({Result.ALREADY_SETTLED, Result.ALREADY_VOIDED
 """A ledger's answers to whoever comes second."""
 Answered = UpstreamAnswer | Failure | None
 """None if no answer came, or there was nobody to ask."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """The end of a response as a by-id call has shown it: when, and who was asked."""
+
+    at: float
+    ended: Ended
+    outcome: str
+    asked: Fingerprint
 
 
 class BackgroundTurns:
@@ -55,6 +67,7 @@ class BackgroundTurns:
         self._adopt = adopt
         self._running = trio.CancelScope()
         self._unreachable: set[str] = set()
+        self._shown: OrderedDict[tuple[str, str], Shown] = OrderedDict()
 
     def __repr__(self) -> str:
         return f"<BackgroundTurns by {self._ways!r}>"
@@ -81,7 +94,7 @@ class BackgroundTurns:
         turns = await self._open()
         self._unreachable.intersection_update(turn.turn_id for turn in turns)
         for turn in turns:
-            if turn.is_due:
+            if turn.is_due or self._shown_of(turn) is not None:
                 due.setdefault((turn.route, turn.fingerprint), []).append(turn)
         async with trio.open_nursery() as nursery:
             for turns in due.values():
@@ -104,6 +117,10 @@ class BackgroundTurns:
         """Whether its upstream was heard. What goes wrong with one turn keeps no other from its own."""
         way = self._ways.way_back(turn)
         try:
+            shown = self._shown_of(turn)
+            if shown is not None:
+                await self._settle(turn, *shown)
+                return True
             await self._records.postpone_background(turn.turn_id)
             answer = await self._poll(turn, way)
             seen = self._told(turn, way, answer)
@@ -144,14 +161,40 @@ class BackgroundTurns:
         ended = end_seen(response, turn.text_bytes)
         return None if ended is None else (ended, str(response["status"]))
 
-    async def saw(self, account: str, response: JsonObject | None) -> None:
-        """A by-id call has shown a response."""
-        if response is None or response.get("background") is not True or end_seen(response, 0) is None:
+    async def saw(self, account: str, response: JsonObject | None, asked: Fingerprint) -> None:
+        """A by-id call has shown a response. What another upstream than the turn's own says of its id is nothing. An
+        end whose turn is not on record is remembered: its row may be about to be written."""
+        ended = None if response is None else end_seen(response, 0)
+        if response is None or ended is None or response.get("background") is not True:
             return
+        self._remember(account, response, Shown(trio.current_time(), ended, str(response["status"]), asked))
         for turn in await self._open():
-            ended = end_seen(response, turn.text_bytes)
-            if turn.account == account and names(response, turn) and ended is not None:
-                await self._settle(turn, ended, str(response["status"]))
+            shown = self._shown_of(turn) if turn.account == account and names(response, turn) else None
+            if shown is not None:
+                await self._settle(turn, *shown)
+
+    def _remember(self, account: str, response: JsonObject, shown: Shown) -> None:
+        named = response_id({"response": response})
+        if named is not None:
+            self._shown[account, named] = shown
+            self._shown.move_to_end((account, named))
+            while len(self._shown) > limits.SHOWN_ENDS_MAX:
+                self._shown.popitem(last=False)
+
+    def _shown_of(self, turn: BackgroundTurn) -> tuple[Ended, str] | None:
+        """How the turn ended, and the outcome's name, if a by-id call has shown it a moment ago."""
+        shown = self._shown.get((turn.account, turn.response_id))
+        is_recent = shown is not None and trio.current_time() < shown.at + limits.SHOWN_END_SECONDS
+        if shown is None or not is_recent or not may_know(shown.asked, turn):
+            return None
+        return replace(shown.ended, delivered_text_bytes=turn.text_bytes), shown.outcome
+
+    async def way_to(self, account: str, response_id: str) -> Way | None:
+        """The way back to whoever has the response of an open turn (homes.GoingOn)."""
+        for turn in await self._open():
+            if turn.account == account and turn.response_id == response_id:
+                return self._ways.way_back(turn)
+        return None
 
     async def _settle(self, turn: BackgroundTurn, ended: Ended, outcome: str) -> None:
         """Once, whoever else does: a second settlement, and a second closing, change nothing."""

@@ -23,18 +23,8 @@ from gateway.core.money import (
     Result,
     resolve,
 )
-from gateway.ports import (
-    AttemptClosing,
-    Ledger,
-    LedgerUnavailable,
-    Meter,
-    NoMeter,
-    Records,
-    Route,
-    TurnClosing,
-    TurnMeasures,
-    TurnOpening,
-)
+from gateway.measures import Meter, NoMeter, TurnMeasures
+from gateway.ports import AttemptClosing, Ledger, LedgerUnavailable, Records, Route, TurnClosing, TurnOpening
 from gateway.turn.mishaps import NO_MONEY, STORE_AWAY, ledger_is_away
 from gateway.turn.origins import Origins, Step, Trace, Traces
 
@@ -173,7 +163,7 @@ class Books:
         opening, route = self._opening, self._routes[-1]
         is_stored, is_held = self._is_stored or self._is_background, route.remembers
         learn = self._keeping.origins.learn
-        steps = learn(told, opening.account, route.name, opening.model, is_stored=is_stored, is_held=is_held)
+        steps = learn(told, opening.account, route.maker, opening.model, is_stored=is_stored, is_held=is_held)
         return steps if told.response_id is None else {**steps, **self._kept(told.response_id)}
 
     def _kept(self, named: str, text_bytes: int = 0) -> Mapping[str, Step]:

@@ -139,7 +139,8 @@ class Engine:
         if held is None:
             return order
         origin = self._keeping.origins.recent(order.account, held.response_id)
-        route = None if origin is None else next((each for each in model.routes if each.name == origin.route), None)
+        maker = None if origin is None else origin.maker
+        route = next((r for r in model.routes if maker is not None and maker.is_still(r.name, r.fingerprint)), None)
         can_be_expanded = is_expandable(held, stores_by_default=route is None or route.stores_by_default)
         is_held = route is not None and self._selection.holds(model, request, route.name, held.response_id)
         path = path_of(is_held=is_held, is_expandable=can_be_expanded)

@@ -50,6 +50,14 @@ class WaysBack(Protocol):
         ...
 
 
+class GoingOn(Protocol):
+    """The background turns that have not ended."""
+
+    async def way_to(self, account: str, response_id: str) -> Way | None:
+        """The way back to the upstream of the turn whose response this is, if there is such a turn, and a way."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Home:
     """Where a response was made: by which route, of which of the client's models, if that is known, the way there, and
@@ -70,10 +78,11 @@ class Home:
 class KnownHomes:
     """The routes there are, and the origins that are known."""
 
-    def __init__(self, origins: Origins, house: House, ways: Mapping[str, Way]) -> None:
+    def __init__(self, origins: Origins, house: House, ways: Mapping[str, Way], going_on: GoingOn) -> None:
         self._origins = origins
         self._house = house
         self._ways = ways
+        self._going_on = going_on
 
     def __repr__(self) -> str:
         return f"<KnownHomes on {', '.join(self._ways)}>"
@@ -88,8 +97,15 @@ class KnownHomes:
         if origin is None:
             raise Refusal("response_not_found", f"the response {response_id[:64]!r} is not known here")
         way = self._ways.get(origin.route)
-        if way is None:
-            raise Refusal("no_route_available", "the route that made the response is not there any more")
+        if way is None or not origin.maker.is_still(origin.route, way.fingerprint):
+            return Home(account, origin.route, origin.model, await self._way_back(account, response_id))
         if self._house.is_cooling(origin.route):
             raise Refusal("no_route_available", "the route that made the response is cooling down")
         return Home(account, origin.route, origin.model, way)
+
+    async def _way_back(self, account: str, response_id: str) -> Way:
+        """B9, C2: whoever pays for a response that goes on may end it where it does."""
+        way = await self._going_on.way_to(account, response_id)
+        if way is None:
+            raise Refusal("no_route_available", "the route that made the response is not there any more")
+        return way

@@ -23,7 +23,7 @@ from gateway.core.events import Event, member, parse_object, response_id
 from gateway.core.failures import Refusal
 from gateway.core.marks import CONVERSATION, TURN_STATE, conversation_id, mark, marks_of_item
 from gateway.core.messages import Deliver, Head
-from gateway.core.origin import Bond
+from gateway.core.origin import Bond, Maker
 from gateway.ports import LedgerUnavailable, Origin, Records
 
 ITEM_DONE: Final = "response.output_item.done"
@@ -115,20 +115,20 @@ class Origins:
     # --- learning -----------------------------------------------------------------------------------------------
 
     def learn(
-        self, told: Trace, account: str, route: str, model: str, *, is_stored: bool, is_held: bool
+        self, told: Trace, account: str, maker: Maker, model: str, *, is_stored: bool, is_held: bool
     ) -> Mapping[str, Step]:
         """O1, O3: remember it, and the steps that make it last, for whoever serves the client's next request. A
         response that is neither stored nor held by a socket is nowhere, and not asked for anywhere (O2)."""
         steps: dict[str, Step] = {}
         if told.response_id is not None and (is_stored or is_held):
-            origin = Origin(account, told.response_id, route, model)
+            origin = Origin(account, told.response_id, maker.route, model, maker.place)
             self._remember((account, RESPONSE, told.response_id), origin)
             if is_stored:
                 steps["learn_origin"] = partial(self._records.learn_origin, origin)
         for one in told.marks:
-            self._remember((account, MARK, one), Origin(account, one, route))
+            self._remember((account, MARK, one), Origin(account, one, maker.route, place=maker.place))
         if told.marks:
-            steps["learn_marks"] = partial(self._records.learn_marks, account, route, told.marks)
+            steps["learn_marks"] = partial(self._records.learn_marks, account, maker, told.marks)
         return steps
 
     def _remember(self, key: Key, origin: Origin) -> None:
@@ -160,7 +160,7 @@ class Origins:
         except LedgerUnavailable:
             raise _away() from None
 
-    async def of_bond(self, account: str, bond: Bond) -> str | None:
+    async def of_bond(self, account: str, bond: Bond) -> Maker | None:
         """The route that a request must go to, None if that is not known and it continues no response. Raises Refusal
         `previous_response_not_found` or `ledger_unavailable`."""
         if bond.response_id is None:
@@ -169,18 +169,18 @@ class Origins:
         if origin is None:
             text = f"the response {bond.response_id[:64]!r} is not known here"
             raise Refusal("previous_response_not_found", text, param="previous_response_id")
-        return origin.route
+        return origin.maker
 
-    async def _of_marks(self, account: str, marks: Sequence[str]) -> str | None:
+    async def _of_marks(self, account: str, marks: Sequence[str]) -> Maker | None:
         """The newest that is known decides."""
-        recent = {one: origin.route for one in marks if (origin := self._recall((account, MARK, one))) is not None}
+        recent = {one: origin.maker for one in marks if (origin := self._recall((account, MARK, one))) is not None}
         if not marks or marks[0] in recent:
             return recent.get(marks[0]) if marks else None
         try:
-            routes = {**await self._records.origins_of_marks(account, marks), **recent}
+            makers = {**await self._records.origins_of_marks(account, marks), **recent}
         except LedgerUnavailable:
             raise _away() from None
-        return next((routes[one] for one in marks if one in routes), None)
+        return next((makers[one] for one in marks if one in makers), None)
 
 
 def _away() -> Refusal:

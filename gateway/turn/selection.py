@@ -15,6 +15,7 @@ from typing import Protocol
 from gateway import limits
 from gateway.core.failures import Failure, Refusal
 from gateway.core.messages import Circumstances
+from gateway.core.origin import Maker
 from gateway.core.request import TurnRequest
 from gateway.core.routing import by_affinity, in_order, next_route
 from gateway.ports import Model, Route
@@ -122,9 +123,10 @@ class Selection:
             raise self._none_available(who or f"every route for the model {model.name!r}", candidates.values())
         return self._taken(route)
 
-    def only(self, model: Model, request: TurnRequest, origin: str) -> Chosen:
-        """O2: the route that made what the request goes on from; no other will do. Raises Refusal as `first` does."""
-        route = next((route for route in model.routes if route.name == origin), None)
+    def only(self, model: Model, request: TurnRequest, origin: Maker) -> Chosen:
+        """O2: the route that made what the request goes on from; no other will do, be it of that name (C2). Raises
+        Refusal as `first` does."""
+        route = next((route for route in model.routes if origin.is_still(route.name, route.fingerprint)), None)
         if route is None:
             text = f"the route that has what the request goes on from does not serve the model {model.name!r}"
             raise Refusal("no_route_available", text)

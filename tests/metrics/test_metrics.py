@@ -13,8 +13,8 @@ from gateway.core.messages import AttemptReport, Door
 from gateway.core.routing import in_order
 from gateway.lock.driver import connect, post
 from gateway.lock.virtual import virtual_run
+from gateway.measures import Meter, NoMeter, TurnMeasures
 from gateway.metrics import PrometheusMeter, outcome_label
-from gateway.ports import Meter, NoMeter, TurnMeasures
 from gateway.upstream.scripted import Break, Silence
 from support.gateways import MODEL, World, create, create_frame, play, turn, world
 from support.virtual import in_every_order

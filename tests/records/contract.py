@@ -20,6 +20,7 @@ from gateway.core.failures import FailureKind, gateway_failure
 from gateway.core.marks import ITEM, SEALED, mark
 from gateway.core.messages import AttemptReport, Door
 from gateway.core.money import Flag, Price, Usage
+from gateway.core.origin import Maker
 from gateway.core.replay import REPLAY
 from gateway.lock.virtual import virtual_run
 from gateway.ports import AttemptClosing, Origin, Records, TurnClosing, TurnOpening
@@ -301,30 +302,46 @@ class RecordsContract(ABC):
             await records.learn_origin(Origin("main", "resp_1", "a", "gpt-test"))
             assert await records.origin("main", "resp_1") == Origin("main", "resp_1", "a", "gpt-test")
 
+    async def test_the_upstream_that_made_a_response_is_known_with_it(self) -> None:
+        """O1, C2: its route's name may come to stand for another; of what an earlier version learned it is not."""
+        made = Origin("main", "resp_1", "a", "gpt-test", "place")
+        async with self.opened() as records:
+            await records.learn_origin(made)
+            await records.learn_origin(replace(made, place="another"))
+            assert await records.origin("main", "resp_1") == made
+
     # --- marks (O3) -----------------------------------------------------------------------------------------------
 
     async def test_what_has_a_mark_is_found_where_it_was_made(self) -> None:
         """O3: of those that are asked for, the known."""
         async with self.opened() as records:
-            await records.learn_marks("main", "a", (mark(ITEM, "msg_1"), mark(SEALED, "x")))
-            await records.learn_marks("main", "b", (mark(ITEM, "msg_2"),))
-            await records.learn_marks("main", "b", ())
+            await records.learn_marks("main", Maker("a"), (mark(ITEM, "msg_1"), mark(SEALED, "x")))
+            await records.learn_marks("main", Maker("b"), (mark(ITEM, "msg_2"),))
+            await records.learn_marks("main", Maker("b"), ())
 
             asked = [mark(ITEM, "msg_2"), mark(ITEM, "msg_3"), mark(SEALED, "x")]
-            assert await records.origins_of_marks("main", asked) == {asked[0]: "b", asked[2]: "a"}
+            assert await records.origins_of_marks("main", asked) == {asked[0]: Maker("b"), asked[2]: Maker("a")}
             assert await records.origins_of_marks("main", []) == {}
 
     async def test_another_account_s_marks_are_not_known_and_the_first_route_stays(self) -> None:
         """O3, bug case 48: scoped as responses are."""
         one = mark(ITEM, "msg_1")
         async with self.opened() as records:
-            await records.learn_marks("main", "a", (one,))
-            await records.learn_marks("main", "b", (one,))
+            await records.learn_marks("main", Maker("a"), (one,))
+            await records.learn_marks("main", Maker("b"), (one,))
             assert await records.origins_of_marks("other", [one]) == {}
 
-            await records.learn_marks("other", "b", (one,))
-            assert await records.origins_of_marks("main", [one]) == {one: "a"}
-            assert await records.origins_of_marks("other", [one]) == {one: "b"}
+            await records.learn_marks("other", Maker("b"), (one,))
+            assert await records.origins_of_marks("main", [one]) == {one: Maker("a")}
+            assert await records.origins_of_marks("other", [one]) == {one: Maker("b")}
+
+    async def test_the_upstream_that_made_what_has_a_mark_is_known_with_it(self) -> None:
+        """O3, C2."""
+        one, two = mark(ITEM, "msg_1"), mark(SEALED, "x")
+        async with self.opened() as records:
+            await records.learn_marks("main", Maker("a", "place"), (one, two))
+            await records.learn_marks("main", Maker("a", "another"), (two,))
+            assert await records.origins_of_marks("main", [one, two]) == dict.fromkeys([one, two], Maker("a", "place"))
 
     # --- background turns (B9) ------------------------------------------------------------------------------------
 

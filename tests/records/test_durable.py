@@ -15,6 +15,7 @@ from gateway.core.ledger import Expire, OpenAccount, Resolve
 from gateway.core.marks import ITEM, mark
 from gateway.core.messages import Door
 from gateway.core.money import Resolution, Result, Usage
+from gateway.core.origin import Maker
 from gateway.ports import Origin, Records, TurnOpening
 from gateway.records.durable import DAY_SECONDS, DurableRecords
 from gateway.store.database import Session
@@ -159,7 +160,7 @@ class DurableContract(RecordsContract):
         asked = [mark(ITEM, "msg_2"), mark(ITEM, "msg_1")]
         async with self.opened() as records, self.process() as another, trio.open_nursery() as nursery:
             nursery.start_soon(self._learn_soon, records)
-            assert await another.origins_of_marks("main", asked) == {asked[1]: "a"}
+            assert await another.origins_of_marks("main", asked) == {asked[1]: Maker("a")}
 
     @pytest.mark.parametrize(("is_shared", "seconds"), [(True, 0.25), (False, 0.0)], ids=["others write", "alone"])
     async def test_what_nobody_has_written_is_waited_for_only_where_others_write(
@@ -178,7 +179,7 @@ class DurableContract(RecordsContract):
     async def _learn_soon(self, records: Records) -> None:
         await trio.sleep(0.1)
         await records.learn_origin(Origin("main", "resp_1", "a"))
-        await records.learn_marks("main", "a", [mark(ITEM, "msg_1")])
+        await records.learn_marks("main", Maker("a"), [mark(ITEM, "msg_1")])
 
     async def test_a_background_turn_is_due_when_nobody_has_asked_for_a_while(self) -> None:
         """B9: whichever process asked; its age is the store's to tell."""

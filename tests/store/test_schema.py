@@ -20,7 +20,7 @@ from gateway.ports import TurnOpening
 from gateway.records.durable import _opening_row
 from gateway.store.database import Session
 from gateway.store.postgres import PostgresDatabase
-from gateway.store.records import BACKGROUND, STATEMENTS
+from gateway.store.records import BACKGROUND, MARK, ORIGIN, STATEMENTS
 from gateway.store.schema import VERSION_TABLE, VERSIONS, AnyDatabase, prepare
 from gateway.store.sqlite import SQLiteDatabase
 from gateway.store.store import grant
@@ -176,6 +176,33 @@ def keep(database: AnyDatabase, turn: TurnOpening, kept: dict[str, Any]) -> None
     with database.transaction() as session:
         session.run_each(STATEMENTS["open_turn"], [{**_opening_row(turn), "now": 1.0}])
         session.run_each(STATEMENTS["keep_background"], [{**kept, "turn_id": turn.turn_id}])
+
+
+def test_origins_that_were_learned_before_the_schema_changed_are_known_by_their_routes_names(
+    empty: AnyDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """O1, O3, C2: by the version before, whether in its tables or in a spool that it left behind."""
+    upgrade = command.upgrade
+    with monkeypatch.context() as patch:
+        patch.setattr(command, "upgrade", lambda config, _: upgrade(config, "0005"))
+        patch.setattr("gateway.store.schema.VERSIONS", VERSIONS[: VERSIONS.index("0005") + 1])
+        prepare(empty)
+        learn_as_before(empty, "in the table")
+    prepare(empty)
+    learn_as_before(empty, "in a spool")
+    asked = {"account": "main", "since": 0.0}
+    for name in ("in the table", "in a spool"):
+        with empty.snapshot() as session:
+            assert session.fetch(ORIGIN, {**asked, "response_id": name}) == [("a", "m", None)]
+            assert session.fetch(MARK, {**asked, "mark": name}) == [("a", None)]
+
+
+def learn_as_before(database: AnyDatabase, name: str) -> None:
+    """A response and a mark, as the version before 0006 wrote them."""
+    learned = {"account": "main", "route": "a", "now": 1.0}
+    with database.transaction() as session:
+        session.run_each(STATEMENTS["learn_response"], [{**learned, "response_id": name, "model": "m"}])
+        session.run_each(STATEMENTS["learn_mark"], [{**learned, "mark": name}])
 
 
 def test_the_steps_are_found_in_a_folder_with_any_name(

@@ -23,6 +23,7 @@ from gateway.app import Gateway, Parts
 from gateway.config import Config, parse
 from gateway.core.accounts import Entry
 from gateway.core.money import Reserved
+from gateway.core.origin import Maker
 from gateway.core.rules import TurnRules
 from gateway.downstream.aside import RunAside, at_once
 from gateway.keys.memory import MemoryKeys
@@ -91,6 +92,10 @@ class World:
     def app(self) -> Any:
         """The ASGI app."""
         return self.gateway.app
+
+    def maker(self, name: str) -> Maker:
+        """The route of that name, as what it makes is known by (O1)."""
+        return next(route.maker for route in self.gateway.routes.tables.current.routes if route.name == name)
 
     # --- upstream calls -----------------------------------------------------------------------------------------
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import trio
 
-from gateway.core.background import BackgroundTurn
+from gateway.core.background import BackgroundTurn, Fingerprint
 from gateway.core.failures import UpstreamAnswer
 from gateway.core.messages import AttemptStarted
 from gateway.core.money import ChargePolicy, Flag
@@ -67,6 +67,10 @@ async def ask(w: World, action: str = "", method: str = "GET", query: str = "") 
         pass
     assert client.crash is None
     return client
+
+
+def who_is_a(w: World) -> Fingerprint:
+    return w.gateway.routes.ways["a"].fingerprint
 
 
 def open_money(w: World) -> int:
@@ -409,9 +413,9 @@ async def test_an_end_without_usage_is_estimated_by_what_was_delivered(by: str) 
         await trio.sleep(40)
         await w.gateway.background.look()
     else:
-        await w.gateway.background.saw("main", {**ended, "background": False})
+        await w.gateway.background.saw("main", {**ended, "background": False}, who_is_a(w))
         assert w.money == []
-        await w.gateway.background.saw("main", ended)
+        await w.gateway.background.saw("main", ended, who_is_a(w))
     assert (w.money, outcomes(w)) == (["settled 5000 estimated"], ["completed"])
 
 
@@ -421,9 +425,9 @@ async def test_another_account_s_response_of_that_name_settles_nothing() -> None
     w = world([BROKEN])
     await begin(w)
     ended = response_object("resp_of_a", "completed", background=True, usage=usage_object(5, 1))
-    await w.gateway.background.saw("other", ended)
+    await w.gateway.background.saw("other", ended, who_is_a(w))
     assert w.money == []
-    await w.gateway.background.saw("main", ended)
+    await w.gateway.background.saw("main", ended, who_is_a(w))
     assert w.money == [f"settled {cost(5, 1)}"]
 
 
@@ -444,7 +448,8 @@ async def test_records_that_are_away_are_asked_again() -> None:
     await begin(w)
     await trio.sleep(40)
     await w.gateway.background.look()
-    await w.gateway.background.saw("main", response_object("resp_of_a", "completed", background=True))
+    running = response_object("resp_of_a", "in_progress", background=True)
+    await w.gateway.background.saw("main", running, who_is_a(w))
     assert w.money == []
     records.is_away = False
     await w.gateway.background.look()

@@ -214,10 +214,11 @@ async def test_its_end_is_logged_once_however_many_see_it(logged: Any) -> None:
     w = world([BROKEN, ENDED], B.answer())
     await begin(w)
     ended = response_object("resp_of_a", "completed", background=True, usage=usage_object(5, 1))
+    asked = w.gateway.routes.ways["a"].fingerprint
     async with trio.open_nursery() as nursery:
         nursery.start_soon(look_at, w)
         for _ in range(3):
-            nursery.start_soon(w.gateway.background.saw, "main", ended)
+            nursery.start_soon(w.gateway.background.saw, "main", ended, asked)
     assert w.money == [f"settled {cost(5, 1)}"]
     assert [entry["event"] for entry in logged].count("background_ended") == 1
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import cast
 
 import pytest
+import trio
 
 from gateway.core.background import Fingerprint
 from gateway.core.events import ID_CHARACTERS_MAX
@@ -25,10 +26,19 @@ WAY = Way(NOBODY, TERMS, WHO, FREE)
 LONGEST = "r" * ID_CHARACTERS_MAX
 
 
+class NothingGoesOn:
+    """No background turns."""
+
+    async def way_to(self, account: str, response_id: str) -> Way | None:
+        """Nowhere."""
+        await trio.lowlevel.checkpoint()
+        return None
+
+
 def known_homes(house: StandingHouse, *named: str, route: str = "a") -> KnownHomes:
     records = MemoryRecords()
     records.origins.update({("main", name): Origin("main", name, route, "gpt-test") for name in named})
-    return KnownHomes(Origins(records), house, {"a": WAY, "b": WAY})
+    return KnownHomes(Origins(records), house, {"a": WAY, "b": WAY}, NothingGoesOn())
 
 
 async def refusal(homes: KnownHomes, response_id: str, account: str = "main") -> str:

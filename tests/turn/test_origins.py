@@ -12,6 +12,7 @@ import trio
 from gateway.app import Gateway, Parts
 from gateway.core.marks import CONVERSATION, ITEM, SEALED, TURN_STATE, mark
 from gateway.core.money import Price
+from gateway.core.origin import Maker
 from gateway.core.routing import by_affinity
 from gateway.ports import LedgerUnavailable, Origin
 from gateway.records.memory import MemoryRecords
@@ -36,7 +37,7 @@ class Away(MemoryRecords):
         await trio.lowlevel.checkpoint()
         raise LedgerUnavailable
 
-    async def origins_of_marks(self, account: str, marks: Sequence[str]) -> dict[str, str]:
+    async def origins_of_marks(self, account: str, marks: Sequence[str]) -> dict[str, Maker]:
         """Away."""
         await trio.lowlevel.checkpoint()
         raise LedgerUnavailable
@@ -46,7 +47,7 @@ def knowing(*, responses: dict[str, str] | None = None, marks: dict[str, str] | 
     """Records of the account that knows these."""
     records = MemoryRecords()
     records.origins.update({("main", n): Origin("main", n, route) for n, route in (responses or {}).items()})
-    records.marks.update({("main", one): route for one, route in (marks or {}).items()})
+    records.marks.update({("main", one): Maker(route) for one, route in (marks or {}).items()})
     return records
 
 
@@ -76,7 +77,7 @@ async def test_o1_a_response_that_was_delivered_can_be_continued(door: str) -> N
 
     client = await play(w, door, store=True, previous_response_id="resp_of_b")
     assert (client.told, w.called) == (ANSWERED, ["b", "b"])
-    assert w.records.origins["main", "resp_of_b"] == Origin("main", "resp_of_b", "b", "gpt-test")
+    assert w.records.origins["main", "resp_of_b"] == Origin("main", "resp_of_b", "b", "gpt-test", w.maker("b").place)
 
 
 @in_every_order
@@ -187,7 +188,7 @@ async def test_o2_a_conversation_is_learned_from_the_responses_that_name_it(door
     w = world(A.reply(A.prelude, A.delta(), A.ending("completed", conversation={"id": "conv_3"})), B.answer())
     w.house.cooling.add("b")
     await play(w, door, conversation="conv_3", store=True)
-    assert w.records.marks == {("main", mark(CONVERSATION, "conv_3")): "a"}
+    assert w.records.marks == {("main", mark(CONVERSATION, "conv_3")): w.maker("a")}
 
     w.house.cooling.clear()
     await play(w, door, conversation="conv_3", store=True)
@@ -294,7 +295,7 @@ async def test_o3_what_an_output_seals_is_learned_as_it_is_delivered(door: str, 
     w.house.cooling.add("a")
     await play(w, door, store=store)
     marks = {mark(SEALED, "words of b"), *([mark(ITEM, "rs_of_b")] if store else [])}
-    assert w.records.marks == {("main", one): "b" for one in marks}
+    assert w.records.marks == {("main", one): w.maker("b") for one in marks}
 
 
 @pytest.mark.parametrize(
@@ -317,7 +318,7 @@ async def test_o3_the_terminal_s_output_is_learned(door: str) -> None:
     output = [{"type": "compaction", "id": "cmp_1", "encrypted_content": "c"}, "no item", {"id": 5}]
     w = world(A.reply(A.prelude, A.delta(), A.ending("completed", output=output)))
     await play(w, door, store=True)
-    assert w.records.marks == {("main", mark(SEALED, "c")): "a", ("main", mark(ITEM, "cmp_1")): "a"}
+    assert w.records.marks == {("main", mark(SEALED, "c")): w.maker("a"), ("main", mark(ITEM, "cmp_1")): w.maker("a")}
 
 
 @in_every_order

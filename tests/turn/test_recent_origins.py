@@ -9,7 +9,7 @@ import trio
 
 from gateway import limits
 from gateway.core.failures import Refusal
-from gateway.core.origin import Bond
+from gateway.core.origin import Bond, Maker
 from gateway.ports import LedgerUnavailable, Origin
 from gateway.records.memory import MemoryRecords
 from gateway.turn.origins import Origins, Trace
@@ -34,7 +34,7 @@ class Asked(MemoryRecords):
             raise LedgerUnavailable
         return await super().origin(account, response_id)
 
-    async def origins_of_marks(self, account: str, marks: Sequence[str]) -> Mapping[str, str]:
+    async def origins_of_marks(self, account: str, marks: Sequence[str]) -> Mapping[str, Maker]:
         """Where they were made."""
         self.asked.append(tuple(marks))
         if self.is_away:
@@ -44,7 +44,9 @@ class Asked(MemoryRecords):
 
 def learn(origins: Origins, *marks: str, route: str = "a", response_id: str | None = "resp_1") -> list[str]:
     """Learn so, and which steps are left to be taken."""
-    return list(origins.learn(Trace(response_id, marks), "main", route, "gpt-test", is_stored=True, is_held=False))
+    return list(
+        origins.learn(Trace(response_id, marks), "main", Maker(route), "gpt-test", is_stored=True, is_held=False)
+    )
 
 
 @in_orders(1)
@@ -54,8 +56,8 @@ async def test_what_was_learned_is_known_before_it_is_written() -> None:
     origins = Origins(records)
     assert learn(origins, "one", "two") == ["learn_origin", "learn_marks"]
     assert await origins.of_response("main", "resp_1") == RESP
-    assert await origins.of_bond("main", Bond("resp_1")) == "a"
-    assert await origins.of_bond("main", Bond(marks=("two", "unknown"))) == "a"
+    assert await origins.of_bond("main", Bond("resp_1")) == Maker("a")
+    assert await origins.of_bond("main", Bond(marks=("two", "unknown"))) == Maker("a")
     assert records.asked == []
 
 
@@ -65,15 +67,17 @@ async def test_the_steps_make_it_last() -> None:
     records = Asked()
     for step in (
         Origins(records)
-        .learn(Trace("resp_1", ("one",)), "main", "a", "gpt-test", is_stored=True, is_held=False)
+        .learn(Trace("resp_1", ("one",)), "main", Maker("a"), "gpt-test", is_stored=True, is_held=False)
         .values()
     ):
         await step()
-    assert (records.origins, records.marks) == ({("main", "resp_1"): RESP}, {("main", "one"): "a"})
-    assert list(Origins(records).learn(Trace("resp_2", ()), "main", "a", "m", is_stored=False, is_held=False)) == []
-    assert list(Origins(records).learn(Trace(None, ("one",)), "main", "a", "m", is_stored=False, is_held=False)) == [
-        "learn_marks"
-    ]
+    assert (records.origins, records.marks) == ({("main", "resp_1"): RESP}, {("main", "one"): Maker("a")})
+    assert (
+        list(Origins(records).learn(Trace("resp_2", ()), "main", Maker("a"), "m", is_stored=False, is_held=False)) == []
+    )
+    assert list(
+        Origins(records).learn(Trace(None, ("one",)), "main", Maker("a"), "m", is_stored=False, is_held=False)
+    ) == ["learn_marks"]
 
 
 @in_orders(1)
@@ -94,7 +98,7 @@ async def test_the_first_that_was_learned_stays() -> None:
     learn(origins, "one")
     learn(origins, "one", route="b")
     assert await origins.of_response("main", "resp_1") == RESP
-    assert await origins.of_bond("main", Bond(marks=("one",))) == "a"
+    assert await origins.of_bond("main", Bond(marks=("one",))) == Maker("a")
 
 
 @pytest.mark.parametrize(("after", "is_known"), [(-0.001, True), (0.0, False), (0.001, False)])
@@ -126,13 +130,13 @@ async def test_the_oldest_make_room(monkeypatch: pytest.MonkeyPatch) -> None:
 async def test_the_newest_mark_that_is_known_decides() -> None:
     """O3: what is remembered before what is written; nothing is looked up where the newest is remembered."""
     records = Asked()
-    records.marks.update({("main", "one"): "c", ("main", "two"): "b"})
+    records.marks.update({("main", "one"): Maker("c"), ("main", "two"): Maker("b")})
     origins = Origins(records)
     learn(origins, "one")
-    assert await origins.of_bond("main", Bond(marks=("one", "two"))) == "a"
+    assert await origins.of_bond("main", Bond(marks=("one", "two"))) == Maker("a")
     assert records.asked == []
-    assert await origins.of_bond("main", Bond(marks=("two", "one"))) == "b"
-    assert await origins.of_bond("main", Bond(marks=("three", "one", "two"))) == "a"
+    assert await origins.of_bond("main", Bond(marks=("two", "one"))) == Maker("b")
+    assert await origins.of_bond("main", Bond(marks=("three", "one", "two"))) == Maker("a")
     assert await origins.of_bond("main", Bond(marks=("three",))) is None
     assert await origins.of_bond("main", Bond()) is None
     assert records.asked == [("two", "one"), ("three", "one", "two"), ("three",)]

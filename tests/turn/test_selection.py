@@ -13,6 +13,7 @@ from gateway import limits
 from gateway.core.failures import Failure, FailureKind, Refusal, UpstreamAnswer, failure_from_answer
 from gateway.core.messages import AttemptStarted, Circumstances
 from gateway.core.money import FREE
+from gateway.core.origin import Maker
 from gateway.core.request import RequestBody, TurnRequest
 from gateway.core.routing import Listed, draw_of, in_order
 from gateway.ports import Model, Route, Upstream
@@ -160,13 +161,13 @@ async def test_an_origin_is_the_only_candidate() -> None:
     house = House()
     model = model_of(A, B)
     selection = selection_of(house, model)
-    assert selection.only(model, REQUEST, "b").route is B
+    assert selection.only(model, REQUEST, Maker("b")).route is B
     house.cooling.add("b")
-    assert refusal(lambda: selection.only(model, REQUEST, "b")) == (
+    assert refusal(lambda: selection.only(model, REQUEST, Maker("b"))) == (
         "no_route_available: the route that has what the request goes on from is cooling down",
         5,
     )
-    assert refusal(lambda: selection.only(model, REQUEST, "c")) == (
+    assert refusal(lambda: selection.only(model, REQUEST, Maker("c"))) == (
         "no_route_available: the route that has what the request goes on from does not serve the model 'm'",
         5,
     )

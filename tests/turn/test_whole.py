@@ -94,7 +94,7 @@ async def test_a_stored_response_is_found_again_by_its_route() -> None:
     """O1: the body's id."""
     w = world(A.answer())
     await ask(w, store=True)
-    assert await w.records.origin("main", "resp_of_a") == Origin("main", "resp_of_a", "a", MODEL)
+    assert await w.records.origin("main", "resp_of_a") == Origin("main", "resp_of_a", "a", MODEL, w.maker("a").place)
 
 
 # --- money ----------------------------------------------------------------------------------------------------------

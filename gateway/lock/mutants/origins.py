@@ -10,11 +10,11 @@ import trio
 
 from gateway import limits
 from gateway.core import background, marks, origin, turn
-from gateway.core.background import BackgroundTurn, goes_on
+from gateway.core.background import BackgroundTurn, Fingerprint, goes_on
 from gateway.core.failures import Refusal
 from gateway.core.marks import conversation_id, marks_of_input
 from gateway.core.money import Ended, Resolution
-from gateway.core.origin import Bond, bond_of
+from gateway.core.origin import Bond, Maker, bond_of
 from gateway.core.routing import by_affinity
 from gateway.downstream import by_id
 from gateway.lock.mutants.flips import Mutant, everywhere, swapped, without
@@ -51,7 +51,7 @@ def _learning() -> Iterator[Mutant]:
 def _choosing() -> Iterator[Mutant]:
     asked = Origins.of_bond
 
-    async def guessed(self: Origins, account: str, bond: Bond) -> str | None:
+    async def guessed(self: Origins, account: str, bond: Bond) -> Maker | None:
         try:
             return await asked(self, account, bond)
         except Refusal:
@@ -62,11 +62,16 @@ def _choosing() -> Iterator[Mutant]:
 
     yield Mutant("O2: no request is bound", ("O2", "O3"), everywhere(bond_of, lambda _request: None))
     yield Mutant("O2: what is not known is guessed", ("O2",), swapped(Origins, "of_bond", guessed))
+    yield Mutant("O2: a route's name is enough", ("O2", "O3"), swapped(Maker, "is_still", _by_name))
     yield Mutant("O3: the oldest item decides", ("O3",), everywhere(marks_of_input, oldest_first))
     yield Mutant("O3: no item decides", ("O3",), everywhere(marks_of_input, lambda _items: ()))
     yield Mutant("O3: the first route takes what is unknown", ("O3",), everywhere(by_affinity, lambda r, *_: list(r)))
     yield Mutant("O3: no first item is looked at", ("O3",), swapped(origin, "_first_item", lambda _body: ""))
     yield Mutant("O3: no cache key is looked at", ("O3",), swapped(origin, "_affinity", lambda body, _: body.text))
+
+
+def _by_name(maker: Maker, route: str, _now: Fingerprint | None) -> bool:
+    return maker.route == route
 
 
 def _by_id() -> Iterator[Mutant]:
@@ -83,6 +88,7 @@ def _background() -> Iterator[Mutant]:
 
     yield Mutant("B9: with its stream a turn ends", ("B9",), everywhere(goes_on, lambda _finish: None))
     yield Mutant("B9: no call by id is looked at", ("B9",), swapped(BackgroundTurns, "saw", unseen))
+    yield Mutant("B9: nobody ends what goes on elsewhere", ("B9",), swapped(BackgroundTurns, "way_to", unseen))
     yield Mutant("B9: polled every 20 s", ("B9",), swapped(limits, "BACKGROUND_POLL_SECONDS", 20.0))
     yield Mutant("B9: what is gone is waited for", ("B9",), swapped(looking, "GONE_STATUSES", frozenset()))
     yield Mutant(
