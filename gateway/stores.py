@@ -92,7 +92,7 @@ def open_stores(config: Config, workers: int = 1) -> Stores:
     spool = Path(config.ledger.spool)
     open_database(database, spool)
     grant(database, balances)
-    is_shared = workers > 1 or isinstance(database, PostgresDatabase)
+    is_shared = workers > 1 or config.ledger.dsn is not None
     return durable_stores(Store(database, FileSpool(spool)), config.ledger, is_shared=is_shared)
 
 
