@@ -143,6 +143,12 @@ class Gateway:
         self.routes.drain()
         self.engine.drain(ends_at)
 
+    def cut_short(self) -> None:
+        """T7: the drain's end is now: running turns hand over what they hold, or say that the gateway shuts down."""
+        now = trio.current_time()
+        self._books_end_at = min(self._books_end_at, now + limits.CLOSE_BOOKS_AFTER_DRAIN_SECONDS_MAX)
+        self.engine.drain(now)
+
     def live(self) -> dict[str, Any]:
         """How its routes stand now, as plain data (`gateway routes show`)."""
         return self.routes.as_shown(self.house)

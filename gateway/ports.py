@@ -142,7 +142,7 @@ class UpstreamCall:
     `continues` names the response that the request goes on from, as the client wrote it, and `elsewhere` makes the body
     for a connection that does not hold that response, None if it is the same one (W10). Without `streams` one
     body is asked for (H1); a warm-up is a call that generates nothing (W9). `path` is the endpoint below the base URL;
-    a by-id call (H2) has another `method`, too."""
+    a by-id call (H2) has another `method`, too. One that `is_background` may leave a response that goes on (B9)."""
 
     turn_id: str
     body: bytes = field(repr=False)
@@ -152,6 +152,7 @@ class UpstreamCall:
     generates: bool = True
     path: str = RESPONSES
     method: str = "POST"
+    is_background: bool = False
     elsewhere: Callable[[], bytes] | None = None
 
 

@@ -31,6 +31,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 APPLY_SECONDS_MAX: Final = 30.0
 """The files are read, written and read again by each process."""
+_BUT_APPLIED: Final = "; `apply` has them start at the routes file that it replaces, and so does --config GATEWAY_TOML"
+"""Said where nobody knows which routes file that is."""
 
 json_option = click.option("--json", "as_json", is_flag=True, help="For programs: the answer as it came.")
 
@@ -111,18 +113,23 @@ def rollback(table: str | None, control: Path | None, as_json: bool) -> None:
     help="For how many: a route's concurrency is shared by them, and each needs a part of it.",
 )
 def check(file: Path, config_file: Path | None, workers: int) -> None:
-    """Say all that is wrong with the routes in FILE, without a gateway. Its secrets must be there, as for one."""
+    """Say all that is wrong with the routes in FILE, without a gateway. Its secrets must be there, as for one: relative
+    files start at the folder of the routes file that FILE would take the place of, as when it is applied."""
     if config_file is None and DEFAULT_FILE.exists():
         config_file = DEFAULT_FILE
     candidate = Candidate(_text_of(file), str(file))
     try:
         if config_file is None:
             found = load_routes(candidate, os.environ, file.parent, workers=workers)
+            checked, folder, but = "alone", file.parent, _BUT_APPLIED
         else:
-            found = load(config_file, os.environ, candidate, workers=workers).table_hash
+            config = load(config_file, os.environ, candidate, workers=workers)
+            found, checked, but = config.table_hash, f"as the routes of {config_file}", ""
+            folder = (config.routes_file or config_file).parent
     except ConfigError as error:
         raise Unusable(str(error)) from None
     click.echo(f"{file} can be used: table {found[: limits.TABLE_DIGITS]}")
+    click.echo(f"checked {checked}: relative files in it start at {folder.absolute()}{but}")
 
 
 def _text_of(file: Path) -> str:

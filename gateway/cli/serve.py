@@ -86,9 +86,9 @@ def serve(
 ) -> None:
     """Serve the gateway that the configuration file describes.
 
-    SIGTERM and Ctrl-C end it gently: running turns may finish within server.drain_timeout. A second one cuts them. With
-    several workers, SIGUSR2 and `gateway restart` replace them one by one, which cuts nothing. SIGHUP has models and
-    routes read anew, and so has any change of their file.
+    SIGTERM and Ctrl-C end it gently: running turns may finish within server.drain_timeout. A second one ends them at
+    once. With several workers, SIGUSR2 and `gateway restart` replace them one by one, which cuts nothing. SIGHUP has
+    models and routes read anew, and so has any change of their file.
     """
     given = {"host": host, "port": port, "log_format": log_format, "tls_certificate": tls_cert, "tls_key": tls_key}
     shared_by = workers if workers > 1 else shared_with(os.environ)
@@ -280,6 +280,7 @@ async def serve_gateway(
             gateway.app,
             listeners,
             on_drain=drain,
+            on_cut_short=gateway.cut_short,
             on_reload=gateway.reloading.ask,
             drain_seconds=settings.drain_timeout,
             websocket_message_bytes_max=bounds.body_bytes_max,

@@ -74,7 +74,7 @@ def _text_of(source: SecretSource, surroundings: Surroundings) -> str:
     if source.env is not None:
         return _not_empty(_from_environment(source.env, surroundings))
     if source.file is not None:
-        return _not_empty(_from_file(surroundings.directory / source.file, surroundings.files))
+        return _not_empty(_from_file(source.file, surroundings))
     if not surroundings.inline_is_allowed:
         fix = f"{_NAME_A_SOURCE}, or set server.allow_inline_secrets = true"
         raise refusal("has its secret in the file itself, which is not allowed", fix)
@@ -89,15 +89,16 @@ def _from_environment(name: str, surroundings: Surroundings) -> str:
     raise refusal(f"the environment's {variable} is unset or empty", "set it before the gateway starts")
 
 
-def _from_file(path: Path, files: Files) -> str:
+def _from_file(named: str, surroundings: Surroundings) -> str:
     """Regular files only: a pipe could be waited for without end, and could not be read again at a reload."""
+    path, files = surroundings.directory / named, surroundings.files
     try:
         if files.is_file(path):
             return _decoded(files.read(path, SECRET_BYTES_MAX + 1))
     except OSError as error:
         why = error.strerror or "unknown reason"
         raise refusal(f"its file cannot be read ({why})", "let the gateway's user read that file") from None
-    fix = "create it; a relative path starts at the directory of the configuration file"
+    fix = f"create it; a relative path starts at {surroundings.directory.absolute()}"
     raise refusal("its file does not exist or is not a regular file", fix)
 
 

@@ -9,7 +9,9 @@ from typing import Final
 
 from gateway.core.events import Event, EventClass
 from gateway.core.request import MalformedBody, RequestBody
+from gateway.core.sse import BYTE_ORDER_MARK
 
+DATA_FIELDS: Final = (b"data:", b"data: ")
 CARRY_A_RESPONSE: Final = (EventClass.LIFECYCLE, EventClass.TERMINAL)
 
 
@@ -52,7 +54,24 @@ def _respelled_body(data: bytes, model: str) -> bytes | None:
 
 def _block_around(event: Event, data: bytes) -> bytes:
     """The block with its payload replaced; a payload of several data lines becomes as many again."""
-    if event.data in event.block:
-        return event.block.replace(event.data, data, 1)
+    if event.block == event.data:
+        return data
+    at = _payload_start(event)
+    if at is not None:
+        return event.block[:at] + data + event.block[at + len(event.data) :]
     lines = b"".join(b"data: " + line + b"\n" for line in data.split(b"\n"))
     return b"event: " + event.type.encode() + b"\n" + lines + b"\n"
+
+
+def _payload_start(event: Event) -> int | None:
+    """Where in its block the payload stands, behind the field's name that begins a line: a comment, or another field,
+    may repeat it. None if it has several lines."""
+    block, data = event.block, event.data
+    at = -1 if b"\n" in data else block.find(data)
+    while at >= 0:
+        line_start = max(block.rfind(b"\n", 0, at), block.rfind(b"\r", 0, at)) + 1
+        name = block[line_start:at]
+        if (name if line_start else name.removeprefix(BYTE_ORDER_MARK)) in DATA_FIELDS:
+            return at
+        at = block.find(data, at + 1)
+    return None

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from gateway.core.request import RequestBody, TurnRequest
+from gateway.core.request import RequestBody, TurnRequest, is_background
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ def eligibility(body: RequestBody, header_names: Iterable[str], policy: StatePol
         (STORED, lambda: effective_store(body, policy) is not False),
         (CONTINUATION, lambda: bool(body.get("previous_response_id")) or body.get("conversation") is not None),
         (ORIGIN_BOUND, lambda: body.contents.is_origin_bound or _has_turn_state(header_names)),
-        (BACKGROUND, lambda: _is_background(body)),
+        (BACKGROUND, lambda: is_background(body)),
         (SIDE_EFFECT_TOOL, lambda: not policy.replay_side_effect_tools and body.contents.has_side_effect_tool),
     )
     return tuple(reason for reason, applies in checks if applies())
@@ -59,14 +59,9 @@ def effective_store(body: RequestBody, policy: StatePolicy) -> Any:
 
 def makes_store_explicit(body: RequestBody, policy: StatePolicy) -> bool:
     """S1: whether `"store": false` is spliced in. Never beside `background`, which needs a stored response."""
-    return policy.absent_store_is_false and body.get("store") is None and not _is_background(body)
+    return policy.absent_store_is_false and body.get("store") is None and not is_background(body)
 
 
 def _has_turn_state(header_names: Iterable[str]) -> bool:
     """S5: the origin's own state, in a header."""
     return TURN_STATE_HEADER in {name.lower() for name in header_names}
-
-
-def _is_background(body: RequestBody) -> bool:
-    """S3; what is neither true nor false is the upstream's to refuse, and the safe side here."""
-    return body.get("background") not in (None, False)

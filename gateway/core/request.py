@@ -262,6 +262,12 @@ INPUT_TOKENS: Final = "/responses/input_tokens"
 """Endpoints that a model's routes serve (H1, H2)."""
 
 
+def is_background(body: RequestBody) -> bool:
+    """S3: whether the response may go on without its exchange; what is neither true nor false is the upstream's to
+    refuse, and the safe side here."""
+    return body.get("background") not in (None, False)
+
+
 @dataclass(frozen=True, slots=True)
 class TurnRequest:
     """One client request, read and judged. `headers` are those that may go upstream (H4)."""
@@ -286,6 +292,11 @@ class TurnRequest:
     def is_warm_up(self) -> bool:
         """W9: nothing is to be generated, only remembered."""
         return self.body.get("generate") is False
+
+    @property
+    def is_background(self) -> bool:
+        """S3, B9: its response may go on behind its exchange."""
+        return is_background(self.body)
 
     def body_for_sse(self, upstream_model: str | None) -> bytes:
         """H3: the bytes an HTTP upstream gets; the same for each attempt but for the model's name. Where no stream was

@@ -56,6 +56,8 @@ class WayDown:
     ending: trio.Event = field(default_factory=trio.Event)
     is_without_successor: bool = False
     """Both steps were taken at once: nobody else will accept what waits."""
+    is_cut_short: bool = False
+    """A second signal: nothing has the time any more to end by itself."""
 
     def close(self) -> None:
         """Accept no more connections."""

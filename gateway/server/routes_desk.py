@@ -19,9 +19,10 @@ import trio
 
 from gateway import limits
 from gateway.config import Candidate, Config, ConfigError
+from gateway.config.files import read_routes_text
 from gateway.server.control import Answer, Command
 from gateway.server.reloading import reading
-from gateway.server.routes_file import RoutesFile
+from gateway.server.routes_file import Kept, RoutesFile
 from gateway.server.routes_shown import Live, summed, table_as_shown
 
 logger = structlog.get_logger("gateway.routes")
@@ -32,6 +33,10 @@ Read = Callable[[Candidate | None], Config]
 
 UNUSABLE: Final = "unusable"
 """Marks an answer whose error is the asker's to put right."""
+
+
+class _NoneKept(Exception):
+    """There is no table to go back to: says why."""
 
 
 class Reloadable(Protocol):
@@ -103,11 +108,34 @@ class RoutesDesk:
             path = last.routes_file
             if path is None:
                 return _unusable(f"{last.file} holds its routes itself: no table before this one is kept")
-            found = await _aside(partial(RoutesFile(path).find, named, _table_of(standing)))
-            if isinstance(found, str):
-                return _unusable(found)
-            text = await _aside(partial(found.path.read_text, "utf-8-sig"))
-            return await self._put(Candidate(text, str(found.path)))
+            try:
+                if named is None:
+                    candidate = await self._one_before(RoutesFile(path), _table_of(standing))
+                else:
+                    candidate = await self._kept(RoutesFile(path), named)
+            except _NoneKept as why:
+                return _unusable(str(why))
+            return await self._put(candidate)
+
+    async def _one_before(self, file: RoutesFile, current: str | None) -> Candidate:
+        """The table that was put there last and is not the current one: as both read now, for a secret may have been
+        rotated since. Raises _NoneKept."""
+        kept = await _aside(file.kept)
+        for one in kept:
+            candidate = await _read_kept(one)
+            found = await self._found(candidate)
+            if isinstance(found, ConfigError) or found.table_hash != current:
+                return candidate
+        every = ": every one that is reads as this one now" if kept else ""
+        fix = "apply a file first, or look at `gateway routes show`"
+        raise _NoneKept(f"no table before this one is kept{every}; {fix}")
+
+    async def _kept(self, file: RoutesFile, named: str) -> Candidate:
+        """The one of that name. Raises _NoneKept."""
+        found = await _aside(partial(file.find, named))
+        if isinstance(found, str):
+            raise _NoneKept(found)
+        return await _read_kept(found)
 
     async def _put(self, candidate: Candidate) -> Answer:
         config = await self._found(candidate)
@@ -149,6 +177,15 @@ def _table_of(found: Config | ConfigError) -> str | None:
 def _is_astray(worker: Mapping[str, Any], table: str) -> bool:
     """One that starts reads the file as it does; one that drains takes no turns."""
     return bool(worker["state"] == "ready" and worker["table"] != table)
+
+
+async def _read_kept(kept: Kept) -> Candidate:
+    """Raises _NoneKept if it is gone or was made unreadable."""
+    try:
+        return Candidate(await _aside(partial(read_routes_text, kept.path)), str(kept.path))
+    except ConfigError as error:
+        cause = str(error)
+    raise _NoneKept(cause)
 
 
 async def _aside(work: Callable[[], T]) -> T:

@@ -24,7 +24,7 @@ PREFIX_DIGITS_MIN: Final = 6
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """A table that can be gone back to."""
+    """A table that can be gone back to. `hash` is the one that it had: secrets are part of it, and may differ now."""
 
     hash: str
     at: datetime
@@ -58,12 +58,9 @@ class RoutesFile:
             Kept(path.stem, datetime.fromtimestamp(at / 1e9, UTC), path) for at, path in sorted(found, reverse=True)
         ]
 
-    def find(self, named: str | None, current: str | None) -> Kept | str:
-        """The kept table whose hash begins so, or the last one that is not the current; or why there is none."""
+    def find(self, named: str) -> Kept | str:
+        """The kept table whose hash began so as it was put there; or why there is none."""
         kept = self.kept()
-        if named is None:
-            fix = "apply a file first, or look at `gateway routes show`"
-            return next((one for one in kept if one.hash != current), f"no table before this one is kept; {fix}")
         fitting = [one for one in kept if one.hash.startswith(named)] if len(named) >= PREFIX_DIGITS_MIN else []
         if len(fitting) == 1:
             return fitting[0]

@@ -3,7 +3,7 @@
     SIGTERM, SIGINT --> on_drain()         /readyz turns false, no turn starts, idle WebSockets close
                     --> listeners close    new connections are refused, idle ones closed
                     --> running turns have `drain_seconds` to end; what lasts a margin longer is cut
-    a second signal --> what still runs is cut at once
+    a second signal --> on_cut_short()     the drain's end is now; what lasts a moment longer is cut
     a third one     --> whatever it does to a process that handles no signals
     SIGHUP          --> on_reload()        models and routes are read anew (C2)
     SIGUSR2         --> a log line: what it asks for is the supervisor's to do
@@ -20,6 +20,7 @@ import signal
 import socket
 import ssl
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 import structlog
@@ -45,6 +46,9 @@ HEADER_BYTES_MAX: Final = 65_536
 DRAIN_MARGIN_SECONDS: Final = 1.5
 """After the drain's end cut turns still write their last frames; their books are shielded and close all the same. With
 what a last write and a TLS goodbye may take, the process has ended 5 s after the drain's end."""
+CUT_SHORT_SECONDS_MAX: Final = 1.0
+"""After a second signal turns still hand over what they hold and say why they end; a client that reads nothing does not
+hold that up, and neither does anything that is no turn."""
 WRITE_MARGIN_SECONDS: Final = 1.0
 """The turn's own write limit (T6) is to be the first to see a client that reads nothing."""
 AT_ITS_PACE: Final = Pace()
@@ -92,6 +96,7 @@ async def serve(
     listeners: Sequence[trio.SocketListener],
     *,
     on_drain: Callable[[], None],
+    on_cut_short: Callable[[], None] = lambda: None,
     on_reload: Callable[[], None] | None = None,
     drain_seconds: float,
     websocket_message_bytes_max: int,
@@ -127,38 +132,45 @@ async def serve(
         on_listening()
 
     async with trio.open_nursery() as watching:
-        watching.start_soon(_watch_signals, on_drain, on_reload, way_down, everything)
+        heard = Heard(on_drain, on_cut_short, on_reload)
+        watching.start_soon(_watch_signals, heard, way_down, everything)
         with everything:
             await accept_connections(app, config, listeners, tls, way_down, opened, sockets)
         watching.cancel_scope.cancel()
     logger.info("stopped")
-    return not everything.cancelled_caught
+    return not (way_down.is_cut_short or everything.cancelled_caught)
 
 
 NOT_DONE_HERE: Final = {signal.SIGHUP: "reload_not_supported", signal.SIGUSR2: "restart_not_supported"}
 """Signals whose usual effect would end the process, and what is logged of them."""
 
 
-async def _watch_signals(
-    on_drain: Callable[[], None],
-    on_reload: Callable[[], None] | None,
-    way_down: WayDown,
-    everything: trio.CancelScope,
-) -> None:
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """What is done when a signal comes: the first, a second one, SIGHUP."""
+
+    on_drain: Callable[[], None]
+    on_cut_short: Callable[[], None]
+    on_reload: Callable[[], None] | None
+
+
+async def _watch_signals(heard: Heard, way_down: WayDown, everything: trio.CancelScope) -> None:
     with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, *NOT_DONE_HERE) as signals:
         async for number in signals:
             name = signal.Signals(number).name
-            if number == signal.SIGHUP and on_reload is not None:
-                on_reload()
+            if number == signal.SIGHUP and heard.on_reload is not None:
+                heard.on_reload()
             elif number in NOT_DONE_HERE:
                 logger.warning(NOT_DONE_HERE[signal.Signals(number)], signal=name)
             elif way_down.ending.is_set():
                 logger.warning("cut_short", signal=name)
-                everything.cancel()
+                way_down.is_cut_short = True
+                heard.on_cut_short()
+                everything.deadline = trio.current_time() + CUT_SHORT_SECONDS_MAX
                 return
             else:
                 logger.info("draining", signal=name)
-                on_drain()
+                heard.on_drain()
                 way_down.end()
 
 

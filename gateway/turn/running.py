@@ -166,6 +166,7 @@ class RunningTurn:
             streams=request.streams,
             generates=not request.is_warm_up,
             path=request.path,
+            is_background=request.is_background,
             elsewhere=route.elsewhere(request),
         )
         with reading:

@@ -68,8 +68,8 @@ class OverHTTP(Upstream, Protocol):
 
 
 class WebSocketUpstream:
-    """One route's upstream. `connect` replaces the network (a scripted upstream in tests); `over_http` is the way to
-    endpoints that a WebSocket does not have (H2)."""
+    """One route's upstream. `connect` replaces the network (a scripted upstream in tests); `over_http` is the way for
+    what a WebSocket does not have: other endpoints (H2), responses that go on in the background (B9)."""
 
     def __init__(
         self,
@@ -108,7 +108,7 @@ class WebSocketUpstream:
 
     def body_of(self, request: TurnRequest, upstream_model: str | None) -> bytes:
         """H3 (ports.Upstream)."""
-        if self._over_http is not None and request.path != RESPONSES:
+        if self._over_http is not None and _has_no_frame(request):
             return self._over_http.body_of(request, upstream_model)
         return request.body_for_websocket(upstream_model)
 
@@ -117,9 +117,8 @@ class WebSocketUpstream:
         return self._pool.holds(self._handshake_headers(headers), response_id)
 
     async def attempt(self, call: UpstreamCall, inputs: Inputs) -> None:
-        """Run one attempt (ports.Upstream). A WebSocket has no endpoint but the one: what is for another goes over
-        HTTP."""
-        if self._over_http is not None and call.path != RESPONSES:
+        """Run one attempt (ports.Upstream). What no frame can ask for goes over HTTP."""
+        if self._over_http is not None and _has_no_frame(call):
             await self._over_http.attempt(call, inputs)
             return
         try:
@@ -187,6 +186,12 @@ class WebSocketUpstream:
             await inputs.send((Batch(sound), at))
         failure = bad_response(why, self._settings.retryable_codes, data)
         await inputs.send((AttemptEnded(failure, result_was_begun=True), at))
+
+
+def _has_no_frame(asked: TurnRequest | UpstreamCall) -> bool:
+    """Whether no `response.create` can ask for it: another endpoint, or a response that goes on (B9), to which a
+    WebSocket has no way back."""
+    return asked.path != RESPONSES or asked.is_background
 
 
 def _create_on(line: Line, call: UpstreamCall) -> bytes:

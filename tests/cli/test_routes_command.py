@@ -43,14 +43,46 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_a_file_that_can_be_used_is_told_with_its_table(file: Path) -> None:
     """C1: alone, and beside the gateway.toml of the current folder, which lets no key's model go."""
     table = parse(SMALLEST, file="", environ=ENVIRON, directory=file.parent).table_hash[: limits.TABLE_DIGITS]
-    assert asked("check", str(file)).output == f"{file} can be used: table {table}\n"
+    alone = asked("check", str(file)).output.splitlines()
+    assert alone[0] == f"{file} can be used: table {table}"
     cold = file.with_name("gateway.toml")
     cold.write_text('routes = "other.toml"\n' + ACCOUNT + KEY)
-    assert asked("check", "routes.toml").output == f"routes.toml can be used: table {table}\n"
+    assert asked("check", "routes.toml").output.splitlines()[0] == f"routes.toml can be used: table {table}"
     cold.write_text(cold.read_text() + 'models = ["gpt-9"]\n')
     refused = asked("check", "routes.toml")
     assert (refused.exit_code, refused.stderr.count("\n")) == (2, 1)
     assert refused.stderr.startswith("gateway.toml: keys.laptop.models[0]: names no model of other.toml; ")
+
+
+def test_relative_files_start_where_apply_has_them_start_and_it_is_said_where(file: Path) -> None:
+    """C1, C2: at the routes file whose place the checked one would take; without a gateway.toml, at itself."""
+    new, own = file.parent / "new", file.parent / "own"
+    for folder in (new, own):
+        folder.mkdir()
+    beside = new / "routes.toml"
+    beside.write_text(HOT.replace('{ env = "OPENAI_API_KEY" }', '{ file = "secret" }'))
+    (cold := own / "gateway.toml").write_text('routes = "routes.toml"\n' + ACCOUNT + KEY)
+    with_config = ("check", str(beside), "--config", str(cold))
+
+    (new / "secret").write_text("s3cret")
+    alone = asked("check", str(beside))
+    assert (alone.exit_code, alone.stdout.splitlines()[1]) == (
+        0,
+        f"checked alone: relative files in it start at {new}; `apply` has them start at the routes file that it "
+        "replaces, and so does --config GATEWAY_TOML",
+    )
+    refused = asked(*with_config)
+    assert refused.exit_code == 2
+    assert refused.stderr.endswith(f"; create it; a relative path starts at {own}\n")
+
+    (own / "secret").write_text("s3cret")
+    (new / "secret").unlink()
+    assert asked("check", str(beside)).stderr.endswith(f"; create it; a relative path starts at {new}\n")
+    found = asked(*with_config)
+    assert (found.exit_code, found.stdout.splitlines()[1]) == (
+        0,
+        f"checked as the routes of {cold}: relative files in it start at {own}",
+    )
 
 
 def test_every_mistake_of_a_file_stands_on_its_line(file: Path) -> None:

@@ -65,3 +65,25 @@ def test_only_the_payload_of_a_block_is_respelled() -> None:
     block = b"data: " + payload + b"\nid: " + payload + b"\n: " + payload + b"\n\n"
     event = with_model(_event(block), "mine")
     assert event.block == block.replace(b"up-1", b"mine", 1)
+
+
+@pytest.mark.parametrize("field", [b": ", b"id: ", b"x-data: ", b": data: ", b"id"])
+@pytest.mark.parametrize("lead", [b"data: ", b"data:"])
+def test_what_repeats_the_payload_before_it_stays_as_it_came(field: bytes, lead: bytes) -> None:
+    """M3, E10."""
+    payload = b'{"type":"response.created","response":{"model":"up-1"}}'
+    before, behind = field + payload + b"\r\n", b"\r\n" + field + payload + b"\n\n"
+    event = with_model(_event(before + lead + payload + behind), "mine")
+    assert event.block == before + lead + payload.replace(b"up-1", b"mine") + behind
+    assert read_block(event.block) == event
+
+
+def test_a_payload_of_several_lines_that_stands_elsewhere_in_one_piece_stays_one_event() -> None:
+    """M3, P5: the second line of the piece is a field that nobody knows, and the payload's two lines lie behind."""
+    first, second = b'{"type":"response.created",', b'"response":{"model":"up-1"}}'
+    block = b"id: " + first + b"\n" + second + b"\ndata: " + first + b"\ndata: " + second + b"\n\n"
+    event = with_model(_event(block), "mine")
+    again = read_block(event.block)
+    assert again is not None
+    assert (again.data, again.body) == (event.data, event.body)
+    assert event.data == first + b"\n" + second.replace(b"up-1", b"mine")

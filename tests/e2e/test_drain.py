@@ -5,7 +5,9 @@ import signal
 import socket
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -26,9 +28,10 @@ SOON_SECONDS = 14.0
 
 
 @contextmanager
-def gateway_before(reply: Reply, folder: Path) -> Iterator[tuple[Process, str]]:
-    """A gateway whose one model `slow` answers like this."""
-    with LoopbackUpstreams([Script("slow-1", [reply]), Script("slow-2", [reply])]) as upstreams:
+def gateway_before(reply: Reply, folder: Path, first: Script | None = None) -> Iterator[tuple[Process, str]]:
+    """A gateway whose one model `slow` answers like this; `first` may be the script that is asked."""
+    first = first or Script("slow-1", [reply])
+    with LoopbackUpstreams([first, Script("slow-2", [reply])]) as upstreams:
         base_urls = {name: upstreams.base_url(name) for name in ("slow-1", "slow-2")}
         with serving_gateway(write_configuration(folder, base_urls, ["slow"])) as served:
             yield served
@@ -120,8 +123,7 @@ def test_a_second_signal_cuts_what_runs(tmp_path: Path) -> None:
         process.wait_for('"draining"')
         began = time.monotonic()
         process.signal(signal.SIGTERM)
-        with pytest.raises(httpx2.RemoteProtocolError):
-            read_until(lines, "response.completed")
+        read_until(lines, "response.failed")
         assert process.wait() == 1
         assert time.monotonic() - began < SOON_SECONDS
         assert '"event": "cut_short"' in process.output
@@ -130,3 +132,24 @@ def test_a_second_signal_cuts_what_runs(tmp_path: Path) -> None:
         assert (turn["outcome"], turn["attempts"]) == ("server_draining", [attempt])
         assert (turn["ledger"], turn["nanodollars"], turn["flags"]) == ("voided", None, ["unmetered"])
         assert "Traceback" not in process.output
+
+
+@pytest.mark.parametrize("streams", [True, False])
+def test_a_second_signal_answers_what_had_no_answer_yet(tmp_path: Path, streams: bool) -> None:
+    """T7, X2: as the drain's end does."""
+    request = {"model": "slow", "input": "hello", "stream": streams}
+    silence = Reply((Silence(),))
+    asked = Script("slow-1", [silence])
+    with gateway_before(silence, tmp_path, asked) as (process, url), ThreadPoolExecutor(1) as beside:
+        post = partial(httpx2.post, json=request, headers=AUTHORIZED, timeout=PATIENCE_SECONDS)
+        answering = beside.submit(post, f"{url}/v1/responses")
+        while not asked.calls:
+            time.sleep(0.01)
+        process.signal(signal.SIGTERM)
+        process.wait_for('"draining"')
+        process.signal(signal.SIGTERM)
+        answer = answering.result(SOON_SECONDS)
+        assert process.wait() == 1
+    assert (answer.status_code, answer.json()["error"]["code"]) == (503, "server_draining")
+    assert answer.headers["x-should-retry"] == "false"
+    assert answer.headers["x-request-id"].startswith("req_")

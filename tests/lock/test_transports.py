@@ -37,7 +37,6 @@ OTHERWISE: Final[Mapping[str, str]] = {
     "c3-too-much-before-output-is-no-fault": "R7: what came in one read with the event too much is dropped, too",
     "h1-an-empty-body": "H1: a stream's events come before its response is whole, and are on record",
     "h1-break-before-the-first-byte": "H1: a stream's events come before its response is whole, and are on record",
-    "b9-one-body-that-goes-on": "H1: one JSON body is no answer to a handshake",
     "h1-break-behind-the-first-byte": "H1: one JSON body is no answer to a handshake",
     "h1-cut-at-a-clean-end": "H1: one JSON body is no answer to a handshake",
     "h1-failed": "H1: a stream's events come before its response is whole, and are on record",

@@ -160,6 +160,52 @@ async def test_going_back_twice_is_where_one_was(stage: Stage) -> None:
     assert [one["table"] for one in (await stage.desk.show({}))["kept"]] == [first, second]
 
 
+def with_secret_file(stage: Stage, text: str) -> str:
+    """The same with the credential in a file beside."""
+    (stage.folder / "secret").write_text("s3cret-one")
+    return text.replace('{ env = "OPENAI_API_KEY" }', '{ file = "secret" }')
+
+
+async def test_going_back_after_a_secret_was_rotated_goes_to_another_table(stage: Stage) -> None:
+    """What is kept of the table that serves has another hash by now: it is still no table to go back to."""
+    first = stage.processes.table
+    second = with_secret_file(stage, SECOND)
+    applied = (await stage.apply(second))["table"]
+    (stage.folder / "secret").write_text("s3cret-two")
+
+    back = await stage.desk.rollback({})
+    assert (back["ok"], back["table"], stage.file.read_text()) == (True, first, FIRST)
+    again = await stage.desk.rollback({})
+    assert (again["ok"], stage.file.read_text()) == (True, second)
+    assert again["table"] not in (first, applied)
+    assert (await stage.desk.rollback({}))["table"] == first
+
+
+async def test_where_all_that_is_kept_reads_as_what_serves_it_is_told(stage: Stage) -> None:
+    only = with_secret_file(stage, FIRST)
+    stage.file.write_text(only)
+    await stage.apply(only)
+    (stage.folder / "secret").write_text("s3cret-two")
+    await stage.apply(only)
+
+    answer = await stage.desk.rollback({})
+    assert (answer["ok"], answer["unusable"]) == (False, True)
+    assert answer["error"].startswith(
+        "no table before this one is kept: every one that is reads as this one now; apply"
+    )
+    assert stage.file.read_text() == only
+
+
+async def test_a_kept_table_that_cannot_be_used_any_more_is_told_with_what_is_wrong(stage: Stage) -> None:
+    await stage.apply()
+    for kept in stage.folder.glob("routes.toml.applied/*.toml"):
+        kept.write_text("[routes.openai\n")
+
+    answer = await stage.desk.rollback({})
+    assert (answer["unusable"], stage.file.read_text()) == (True, SECOND)
+    assert "routes.toml.applied" in answer["error"]
+
+
 async def test_what_is_shown_is_what_serves_also_while_the_file_is_broken(stage: Stage) -> None:
     stage.file.write_text("[routes.openai\n")
     shown = await stage.desk.show({})

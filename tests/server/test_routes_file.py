@@ -77,11 +77,11 @@ def test_so_many_tables_are_kept_and_the_oldest_makes_room(tmp_path: Path, count
     assert kept == [table(number) for number in range(count, count - limits.ROUTES_KEPT_MAX, -1)]
 
 
-def test_the_table_before_this_one_is_the_last_that_was_applied_and_is_another(tmp_path: Path) -> None:
+def test_what_is_kept_is_told_with_the_time_of_its_last_use(tmp_path: Path) -> None:
     file = RoutesFile(tmp_path / "routes.toml")
     applied(file, 1, 2, 3)
 
-    found = file.find(None, table(3))
+    found = file.find(table(2))
     assert isinstance(found, Kept)
     assert (found.hash, found.at.tzinfo) == (table(2), UTC)
     assert isinstance(found.at, datetime)
@@ -89,10 +89,7 @@ def test_the_table_before_this_one_is_the_last_that_was_applied_and_is_another(t
 
 def test_where_none_is_kept_it_is_told(tmp_path: Path) -> None:
     file = RoutesFile(tmp_path / "routes.toml")
-    assert file.find(None, table(1)) == (
-        "no table before this one is kept; apply a file first, or look at `gateway routes show`"
-    )
-    assert file.find("123456", table(1)) == "no table, or more than one, begins with '123456'; kept are: none"
+    assert file.find("123456") == "no table, or more than one, begins with '123456'; kept are: none"
 
 
 @pytest.mark.parametrize(("named", "is_found"), [(table(2)[:6], True), (table(2)[:5], False), ("000000", False)])
@@ -101,5 +98,5 @@ def test_a_table_is_named_by_six_digits_of_its_own(tmp_path: Path, named: str, i
     for text, name in (("a", "2" * 64), ("b", "000000a" + "0" * 57), ("c", "000000b" + "0" * 57)):
         file.replace(text, name, None)
 
-    found = file.find("222222" if is_found else named, "2" * 64)
+    found = file.find("222222" if is_found else named)
     assert isinstance(found, Kept) is is_found

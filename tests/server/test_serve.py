@@ -16,6 +16,7 @@ from trio.testing import open_stream_to_socket_listener
 from gateway.lock.virtual import virtual_run
 from gateway.server.hardened.connection import NEWCOMER_SECONDS_MAX
 from gateway.server.serve import (
+    CUT_SHORT_SECONDS_MAX,
     DRAIN_MARGIN_SECONDS,
     CannotListen,
     give_up_dead_peers,
@@ -117,6 +118,7 @@ class House:
     port: int
     seen: list[tuple[float, str]] = field(default_factory=list)
     drains: trio.Event = field(default_factory=trio.Event)
+    is_cut_short: trio.Event = field(default_factory=trio.Event)
     streams: list[trio.SocketStream] = field(default_factory=list)
 
     def note(self, what: str) -> None:
@@ -125,6 +127,10 @@ class House:
     def drain(self) -> None:
         self.note("drain")
         self.drains.set()
+
+    def cut_short(self) -> None:
+        self.note("cut short")
+        self.is_cut_short.set()
 
     async def say(self, request: bytes) -> trio.SocketStream:
         stream = await trio.open_tcp_stream("127.0.0.1", self.port)
@@ -144,6 +150,7 @@ async def served(make_app: Callable[[House], App]) -> AsyncIterator[House]:
             _with_lifespan(make_app(house)),
             listeners,
             on_drain=house.drain,
+            on_cut_short=house.cut_short,
             drain_seconds=DRAIN_SECONDS,
             websocket_message_bytes_max=1000,
         )
@@ -291,15 +298,41 @@ async def test_what_outlasts_the_drain_and_its_margin_is_cut() -> None:
     assert house.seen == [(0, "drain"), (end, "cut"), (end, "ended by itself: True")]
 
 
-async def test_a_second_signal_cuts_everything_at_once() -> None:
+async def second_signal(house: House) -> bytes:
+    """What an answer's client reads that has one signal at 0 s and another at 2 s."""
+    stream = await house.say(GET)
+    await trio.testing.wait_all_tasks_blocked()
+    signal.raise_signal(signal.SIGTERM)
+    await trio.sleep(2)
+    signal.raise_signal(signal.SIGINT)
+    return await read_all(stream)
+
+
+async def test_what_outlasts_a_second_signal_and_a_moment_is_cut() -> None:
+    """T7."""
     async with served(streaming_for(1000)) as house:
-        stream = await house.say(GET)
-        await stream.receive_some()
-        signal.raise_signal(signal.SIGTERM)
-        await trio.sleep(2)
-        signal.raise_signal(signal.SIGINT)
-        await read_all(stream)
-    assert house.seen == [(0, "drain"), (2, "cut"), (2, "ended by itself: False")]
+        await second_signal(house)
+    end = 2 + CUT_SHORT_SECONDS_MAX
+    assert house.seen == [(0, "drain"), (2, "cut short"), (end, "cut"), (end, "ended by itself: False")]
+
+
+def answering_when_cut_short(house: House) -> App:
+    """An app that says so when its drain is cut short, and nothing before."""
+
+    async def app(_scope: Any, _receive: Any, send: Any) -> None:
+        await house.is_cut_short.wait()
+        await send({"type": "http.response.start", "status": 503, "headers": [(b"content-length", b"3")]})
+        await send({"type": "http.response.body", "body": b"why"})
+
+    return app
+
+
+async def test_what_ends_at_a_second_signal_is_written_and_ends_serving_at_once() -> None:
+    """T7."""
+    async with served(answering_when_cut_short) as house:
+        answer = await second_signal(house)
+    assert (answer[:12], answer[-3:]) == (b"HTTP/1.1 503", b"why")
+    assert house.seen == [(0, "drain"), (2, "cut short"), (2, "ended by itself: False")]
 
 
 # --- WebSockets -------------------------------------------------------------------------------------------------

@@ -4,7 +4,7 @@ import pytest
 import trio
 
 from gateway.lock.driver import connect, post
-from gateway.upstream.scripted import Break, Silence
+from gateway.upstream.scripted import Break, Silence, Step
 from support.gateways import Seen, World, create, create_frame, seen, turn, words_of_failure, world
 from support.stores import SlowRecords
 from support.virtual import in_every_order
@@ -72,6 +72,32 @@ async def test_a_drain_without_patience_cuts_at_once(door: str) -> None:
         w.gateway.drain()
     assert client.events[-1].at == 2.0
     assert client.told == [*OUT, *words_of_failure(door, "server_draining")]
+
+
+CUT_SHORT: dict[str, tuple[list[Step], list[str]]] = {
+    "before any event": ([Silence()], []),
+    "during the hold": ([A.prelude, Silence()], HELD),
+    "after output": ([A.prelude, A.delta(), Silence()], OUT),
+}
+
+
+@pytest.mark.parametrize("moment", CUT_SHORT)
+@in_every_order
+async def test_a_drain_that_is_cut_short_ends_for_its_clients_as_every_drain(door: str, moment: str) -> None:
+    """T7, X2: a second signal at 3 s."""
+    steps, told = CUT_SHORT[moment]
+    w = world(A.reply(*steps), B.answer())
+    async with turn(w, door) as client:
+        await trio.sleep_until(2.0)
+        w.gateway.drain()
+        await trio.sleep_until(3.0)
+        w.gateway.cut_short()
+    if told:
+        assert client.told == [*told, *words_of_failure(door, "server_draining")]
+    else:
+        assert (client.told, client.failure) == (["error server_draining"], (503, "server_draining"))
+    assert (client.events[-1].at, w.closed_at, w.ended_at) == (3.0, [3.0], [3.0])
+    assert w.money == ["voided unmetered" if told == OUT else "voided"]
 
 
 @in_every_order

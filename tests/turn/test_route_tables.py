@@ -315,3 +315,21 @@ async def test_attempts_at_an_account_that_is_come_back_to_still_count() -> None
     elsewhere.leave()
     w.gateway.swap(w.gateway.config)
     assert w.house.open_attempts("a") == 0
+
+
+@pytest.mark.parametrize("is_edited", [False, True])
+async def test_attempts_at_a_route_that_was_removed_still_count_when_it_is_back(is_edited: bool) -> None:
+    """C6, C2: its places outlive a removal as they outlive an edit."""
+    w = world(SLOW, B.answer(), route_extras={"a": "concurrency = 1"}, listed='["a"]')
+    first = w.gateway.config
+    gone = replace(with_routes(first, ["b"]), routes={"b": first.routes["b"]})
+    async with turn(w, "http"):
+        await trio.sleep(1)
+        if is_edited:
+            w.gateway.swap(with_concurrency(1, idle_seconds=111.0)(first))
+        w.gateway.swap(gone)
+        await trio.sleep(1)
+        w.gateway.live()
+        w.gateway.swap(first)
+        assert w.house.open_attempts("a") == 1
+    assert w.house.open_attempts("a") == 0

@@ -9,8 +9,8 @@ import pytest
 from gateway import limits
 from gateway.lock.driver import post
 from gateway.lock.virtual import virtual_run
-from gateway.upstream.scripted import Break, Close, Reply, Step
-from gateway.upstream.scripts import usage_object
+from gateway.upstream.scripted import JSON_BODY, Break, Close, Reply, Step
+from gateway.upstream.scripts import response_object, usage_object
 from support.gateways import Seen, create, play, seen, words_of_failure, world
 from support.virtual import in_every_order
 from support.voices import ANSWERED, NEUTRAL, A, B, C
@@ -220,3 +220,29 @@ async def test_m3_a_frame_shows_the_clients_name_of_the_model(door: str) -> None
     client = await play(w, door)
     models = {heard.payload["response"]["model"] for heard in client.events if "response" in heard.payload}
     assert (w.calls[0].fields["model"], models) == ("upstream-name", {"gpt-test"})
+
+
+# --- what a WebSocket cannot run ------------------------------------------------------------------------------------
+
+
+@in_every_order
+async def test_s3_a_background_turn_goes_over_http_to_a_route_whose_turns_do_not() -> None:
+    """C5, B9, H3: from the start, as it came; a turn beside it goes up in a frame."""
+    w = world([A.answer(), A.answer()], transport="websocket")
+    background = await play(w, "http", background=True, store=True)
+    await play(w, "http", background=False)
+    first, second = w.scripts["a"].calls
+    assert (background.status, background.told) == (200, ANSWERED)
+    assert first.fields == create(background=True, store=True)
+    assert (second.fields["type"], "stream" in second.fields) == ("response.create", False)
+
+
+@in_every_order
+async def test_s3_a_background_turn_without_a_stream_is_one_body_over_http() -> None:
+    """C5, B9, H1."""
+    queued = response_object("resp_of_a", "queued", background=True)
+    w = world(Reply((json.dumps(queued).encode(),), headers=JSON_BODY), transport="websocket")
+    client = await post(w.app, {**create(background=True, store=True), "stream": False})
+    assert (client.status, json.loads(client.body)) == (200, queued)
+    (call,) = w.scripts["a"].calls
+    assert (call.fields["background"], call.fields["stream"], "type" in call.fields) == (True, False, False)
