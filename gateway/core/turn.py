@@ -91,8 +91,7 @@ class Turn:
         self._left: tuple[ClientLeft, float] | None = None
         self._is_draining = False
         self._house_due: Due = (rules.cut_at, Clock.T5)
-        self._due = self._house_due
-        self._has_passed = False
+        self._due, self._has_passed = self._house_due, False
         self._hold = Hold(rules.hold_seconds, rules.hold_bytes_max, rules.hold_events_max)
         self._aside = Hold(math.inf, rules.hold_bytes_max, rules.hold_events_max)
         self._delivery = Delivery(door, is_whole=rules.is_whole, outlives_stream=BACKGROUND in stateful_reasons)
@@ -344,9 +343,9 @@ class Turn:
 
     def _finish(self, end: End) -> Finish:
         attempt, delivery = self._attempt, self._delivery
-        usage = None if attempt is None else attempt.usage
+        usage, report = (None, None) if attempt is None else (attempt.usage, attempt.report(end))
         ended = Ended(end.by, delivery.output_was_handed, usage, end.failure is not None, delivery.text_bytes)
-        return Finish(end.outcome, None if attempt is None else attempt.report(end), ended, end.failure)
+        return Finish(end.outcome, report, ended, end.failure)
 
     # --- the client and the house -------------------------------------------------------------------------------
 
