@@ -7,6 +7,18 @@ import pytest
 
 from clients.stage import Stage, staged
 from clients.table import CLIENTS
+from support.slices import leave_to_the_long_tier
+
+ONE_IN = 3
+"""Of the cells so many are in the fast suite; `deploy/test --clients` plays them all."""
+
+
+@pytest.hookimpl(tryfirst=True)  # before the tiers are chosen by these marks
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Programs of other languages, and twenty turns of each, take long."""
+    for item in items:
+        if isinstance(item, pytest.Function) and ("stages" in item.fixturenames or item.get_closest_marker("npm")):
+            leave_to_the_long_tier(item, ONE_IN)
 
 
 class Stages:

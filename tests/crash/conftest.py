@@ -15,6 +15,17 @@ from gateway.store.sqlite import SQLiteDatabase
 from support.gateways import DOORS
 from support.postgres import PostgresDatabases
 
+SLOW_ON_A_SERVER = ("_an_outage_longer_than_a_lease", "_of_two_processes", "[postgres-15]", "_kill_9_at_random")
+"""Each waits for leases of a server's store: the fast suite has them on SQLite, or once."""
+
+
+@pytest.hookimpl(tryfirst=True)  # before the tiers are chosen by these marks
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The long tier has all of them."""
+    for item in items:
+        if "/crash/" in item.nodeid and "postgres" in item.name and any(name in item.name for name in SLOW_ON_A_SERVER):
+            item.add_marker(pytest.mark.long)
+
 
 @pytest.fixture(params=DOORS)
 def door(request: pytest.FixtureRequest) -> str:

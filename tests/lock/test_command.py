@@ -185,8 +185,8 @@ def test_mutate_lists_its_mutants(pack: Pack) -> None:
 
 
 def test_a_mutant_that_is_not_there_is_told(pack: Pack) -> None:
-    result = run(pack, "mutate", "--only", "nobody")
-    assert (result.exit_code, lines(result)) == (2, ["no mutant's name holds 'nobody'; --list shows them"])
+    result = run(pack, "mutate", "--only", "no such flip")
+    assert (result.exit_code, lines(result)) == (2, ["no mutant's name holds 'no such flip'; --list shows them"])
 
 
 def test_the_workers_of_mutate_end_with_it(pack: Pack) -> None:

@@ -1,7 +1,6 @@
 """The two doors, for whatever a turn does, it does the same through either; and the log, caught and not printed."""
 
 import gc
-import zlib
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from typing import Any
 
@@ -10,6 +9,7 @@ from structlog.testing import capture_logs
 from werkzeug.routing.rules import Rule
 
 from support.gateways import DOORS, Transports
+from support.slices import leave_to_the_long_tier
 
 
 @pytest.fixture(params=DOORS)
@@ -41,8 +41,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """What is about HTTP itself (`over_http`) has nothing to say of a WebSocket; most of the other ways takes long."""
     items[:] = [item for item in items if not (isinstance(item, pytest.Function) and _is_left_out(item))]
     for item in items:
-        if isinstance(item, pytest.Function) and _transport_of(item) != "sse" and _hash_of(item) % ONE_IN:
-            item.add_marker(pytest.mark.long)
+        if isinstance(item, pytest.Function) and _transport_of(item) != "sse":
+            leave_to_the_long_tier(item, ONE_IN)
 
 
 def _is_left_out(item: pytest.Function) -> bool:
@@ -50,11 +50,6 @@ def _is_left_out(item: pytest.Function) -> bool:
     if transport == "websocket" and item.get_closest_marker("over_http") is not None:
         return True
     return transport != "sse" and int(str(_parameters(item).get("order", 0))) >= ORDERS_OF_THE_OTHERS
-
-
-def _hash_of(item: pytest.Function) -> int:
-    """The same in each worker."""
-    return zlib.crc32(item.nodeid.encode())
 
 
 def _transport_of(item: pytest.Function) -> str:
