@@ -9,7 +9,7 @@ from clients.stage import Stage, staged
 from clients.table import CLIENTS
 from support.slices import leave_to_the_long_tier
 
-ONE_IN = 3
+ONE_IN = 6
 """Of the cells so many are in the fast suite; `deploy/test --clients` plays them all."""
 
 

@@ -14,7 +14,10 @@ from gateway.store.schema import prepare
 from gateway.store.sqlite import SQLiteDatabase
 from support.gateways import DOORS
 from support.postgres import PostgresDatabases
+from support.slices import leave_to_the_long_tier
 
+FAULTS_ONE_IN = 3
+"""Of the cells of faults so many are in the fast suite."""
 SLOW_ON_A_SERVER = ("_an_outage_longer_than_a_lease", "_of_two_processes", "[postgres-15]", "_kill_9_at_random")
 """Each waits for leases of a server's store: the fast suite has them on SQLite, or once."""
 
@@ -25,6 +28,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if "/crash/" in item.nodeid and "postgres" in item.name and any(name in item.name for name in SLOW_ON_A_SERVER):
             item.add_marker(pytest.mark.long)
+        elif "/crash/test_faults_everywhere" in item.nodeid:
+            leave_to_the_long_tier(item, FAULTS_ONE_IN)
 
 
 @pytest.fixture(params=DOORS)

@@ -1,6 +1,6 @@
 """Mixed turns on one process: shapes, failures, disconnects and stalls. Books, memory and descriptors at the end.
 
-The fast suite plays four hundred turns; `poe long` two hundred thousand. GATEWAY_SEED names the seed, GATEWAY_TURNS the
+The fast suite plays two hundred turns; `poe long` two hundred thousand. GATEWAY_SEED names the seed, GATEWAY_TURNS the
 number of turns. What a client may see: one whole answer, or the beginning of one and one failure; never a text twice.
 """
 
@@ -32,7 +32,7 @@ from support.processes import PATIENCE_SECONDS, Process, run, serving_gateway
 pytestmark = pytest.mark.widens
 
 IS_LONG = bool(os.environ.get("GATEWAY_LONG"))
-TURNS = int(os.environ.get("GATEWAY_TURNS", "200000" if IS_LONG else "400"))
+TURNS = int(os.environ.get("GATEWAY_TURNS", "200000" if IS_LONG else "200"))
 SEED = int(os.environ.get("GATEWAY_SEED", "7"))
 SECONDS_MAX: Final = 3600.0 if IS_LONG else 120.0
 CLIENTS_OVER_HTTP, CLIENTS_OVER_WEBSOCKET = 10, 6

@@ -3,7 +3,8 @@
     @in_every_order
     async def test_a_break_is_replayed(door: str) -> None: ...
 
-runs the test once for each of a few task orders: half of them in the fast suite, all in the long tier.
+runs the test once for each of a few task orders: the first in the fast suite, all in the long tier. Of tests of one
+instant, which take more orders, the fast suite has half.
 """
 
 from __future__ import annotations
@@ -36,7 +37,8 @@ def in_orders(count: int) -> Callable[[AsyncTest], Callable[..., None]]:
         run.__signature__ = signature.replace(  # type: ignore[attr-defined]  # what pytest reads the parameters from
             parameters=[order, *signature.parameters.values()]
         )
-        orders = [pytest.param(n, marks=[pytest.mark.long] if 2 * n >= count else []) for n in range(count)]
+        fast = 1 if count <= ORDERS else count // 2
+        orders = [pytest.param(n, marks=[pytest.mark.long] if n >= fast else []) for n in range(count)]
         marked: Callable[..., None] = pytest.mark.parametrize("order", orders)(run)
         return marked
 

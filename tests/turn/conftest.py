@@ -31,7 +31,7 @@ ORDERS_OF_THE_OTHERS = 1
 """What a turn does is the same over all of them, and so is what depends on the order of tasks: one order shows it."""
 
 
-ONE_IN = 4
+ONE_IN = 8
 """Of the turns over another transport or the plain data plane so many are in the fast suite, whichever they are: the
 lock plays each of its scenarios all three ways there. The long tier has all of them."""
 
