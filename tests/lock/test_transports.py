@@ -105,7 +105,14 @@ def _names_a_transport(scenario: Scenario) -> bool:
     return any("transport" in route for route in routes)
 
 
-@pytest.mark.parametrize("name", recorded_over_sse())
+SLICED = [
+    pytest.param(name, marks=[pytest.mark.long] if number % 2 else [])
+    for number, name in enumerate(recorded_over_sse())
+]
+"""Every other one is in the fast suite: tests/turn has its own turns over WebSocket there."""
+
+
+@pytest.mark.parametrize("name", SLICED)
 def test_a_scenario_is_the_same_turn_over_either_transport(name: str) -> None:
     pack = shipped()
     scenario = read_scenario(pack.scenario(name))
