@@ -33,7 +33,7 @@ ORDERS_OF_THE_OTHERS = 1
 
 ONE_IN = 8
 """Of the turns over another transport or the plain data plane so many are in the fast suite, whichever they are: the
-lock plays each of its scenarios all three ways there. The long tier has all of them."""
+lock plays its scenarios there, too. The long tier has all of them."""
 
 
 @pytest.hookimpl(tryfirst=True)  # before the tiers are chosen by these marks
