@@ -6,7 +6,7 @@ from server.attacks.ground import Ground, Witness, eventually
 
 MEMORY_GROWTH_BYTES_MAX = 48 * 1024 * 1024
 """Over the whole suite: a message at its bound of 1 MiB is there a few times, and an allocator keeps some."""
-SILENCE_SECONDS_MAX = 5.0
+SILENCE_SECONDS_MAX = 2.0
 """The witness is sent something every 0.05 s. The machine may be busy; an attack that blocks takes longer."""
 WITNESSES = 1
 POOLED_MAX = 10
