@@ -102,7 +102,9 @@ quiet_pip() {
 }
 
 node_is_usable() {
-    command -v npm >/dev/null && node -e 'process.exit(parseInt(process.versions.node) < 18)' >/dev/null 2>&1
+    local version
+    command -v npm >/dev/null && version="$(node --version 2>/dev/null)" || return 1
+    [[ $version =~ ^v([0-9]+)\. ]] && ((BASH_REMATCH[1] >= 18))
 }
 
 # No script of a package runs: what a client needs lies in its package.

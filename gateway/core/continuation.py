@@ -24,14 +24,13 @@ from typing import Any, Final
 
 from gateway.core.contents import NOTHING, Part, contents_of, continued
 from gateway.core.eligibility import STORED, StatePolicy, eligibility
-from gateway.core.events import JSON_WHITESPACE, Event, EventClass, member, response_id
+from gateway.core.events import ITEM_DONE, JSON_WHITESPACE, Event, EventClass, member, response_id
 from gateway.core.money import InputMeasure
 from gateway.core.request import MalformedBody, RequestBody, TurnRequest
 
 PREVIOUS: Final = "previous_response_id"
 PREPARED: Final = ("tools", "instructions")
 """What a warm-up prepares beside its input."""
-ITEM_DONE: Final = "response.output_item.done"
 WHITESPACE: Final = JSON_WHITESPACE.decode()
 OUTPUT: Final = EventClass.OUTPUT
 """By a name of its own: it is asked for with every event."""

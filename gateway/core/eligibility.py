@@ -41,8 +41,7 @@ def eligibility(body: RequestBody, header_names: Iterable[str], policy: StatePol
 
 def reasons_on(request: TurnRequest, *, stores_by_default: bool) -> tuple[str, ...]:
     """S1: the reasons that stand on a route. What an upstream stores by default is its own affair; where that is
-    nothing, a request that does not say `store` is not stored. An expanded
-    continuation was one (W10)."""
+    nothing, a request that does not say `store` is not stored. An expanded continuation was one (W10)."""
     standing = request.stateful_reasons
     if not (stores_by_default or request.body.get("store") is not None):
         standing = tuple(reason for reason in standing if reason != STORED)

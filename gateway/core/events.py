@@ -55,6 +55,8 @@ def classify(event_type: str) -> EventClass:
     return EventClass.OUTPUT if event_type.startswith("response.") else EventClass.NEUTRAL
 
 
+ITEM_DONE: Final = "response.output_item.done"
+"""The one kind of output that is read: whoever goes on from it, or to where it was made, knows it again (W10, O3)."""
 UNENDED: Final = ("queued", "in_progress")
 """Statuses of a response that goes on."""
 

@@ -267,7 +267,7 @@ class HTTPClient:
 
     async def _write_events(self, frames: Deliver) -> None:
         await self._start(frames.head)
-        await self._wire.write(_blocks(frames.events))
+        await self._wire.write(b"".join([event.block for event in frames.events]))
         self._spoke()
 
     async def _start(self, head: Head | None) -> None:
@@ -307,10 +307,6 @@ class WholeClient(HTTPClient):
         passed = () if frames.head is None else headers_down(frames.head.headers)
         body = bare_response(frames.events[-1])
         await self._write_whole(200, (JSON_CONTENT, *WHOLE_BODY, *self._own_headers(), *passed), body)
-
-
-def _blocks(events: Sequence[Event]) -> bytes:
-    return b"".join([event.block for event in events])
 
 
 def _passed(answer: UpstreamAnswer) -> Headers:

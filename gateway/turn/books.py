@@ -200,9 +200,8 @@ class Books:
         self._note(number, report)
         await self._carry_out(self._closing_of_attempt(number, report, upstream_request_id, house_pays=True))
 
-    async def close(self, finish: Finish, upstream_request_id: str | None, own_response_id: str | None = None) -> None:
-        """Resolve the money and write the record, shielded and bounded. A second call changes nothing. A response of
-        the gateway's own has an id without an attempt (W9)."""
+    async def close(self, finish: Finish, upstream_request_id: str | None) -> None:
+        """Resolve the money and write the record, shielded and bounded. A second call changes nothing."""
         if self.are_closed:
             return
         self.are_closed = True

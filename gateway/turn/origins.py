@@ -19,14 +19,13 @@ import trio
 
 from gateway import limits
 from gateway.core.eligibility import TURN_STATE_HEADER
-from gateway.core.events import Event, member, parse_object, response_id
+from gateway.core.events import ITEM_DONE, Event, member, parse_object, response_id
 from gateway.core.failures import Refusal
 from gateway.core.marks import CONVERSATION, TURN_STATE, conversation_id, mark, marks_of_item
 from gateway.core.messages import Deliver, Head
 from gateway.core.origin import Bond, Maker
 from gateway.ports import LedgerUnavailable, Origin, Records
 
-ITEM_DONE: Final = "response.output_item.done"
 SEALED_KEY: Final = b'"encrypted_content"'
 Step = Callable[[], Awaitable[object]]
 Key = tuple[str, str, str]

@@ -28,6 +28,7 @@ import trio
 from gateway import limits
 from gateway.core.alias import with_model
 from gateway.core.eligibility import reasons_on
+from gateway.core.events import ITEM_DONE
 from gateway.core.messages import (
     AttemptEnded,
     Batch,
@@ -52,7 +53,6 @@ from gateway.ports import Downstream, LedgerUnavailable, Model, Order, Route, St
 from gateway.turn.books import Books
 from gateway.turn.inputs import let_the_instant_pass, no_inputs, passes_on, request_id_of
 from gateway.turn.mishaps import INTERNAL_FAILURE, STORE_AWAY, is_bug, selection_failure
-from gateway.turn.origins import ITEM_DONE
 from gateway.turn.passing import Inlet
 from gateway.turn.selection import Chosen, Selection
 from gateway.turn.writing import Frames, Writing

@@ -9,6 +9,8 @@ import subprocess
 from pathlib import Path
 from typing import Final
 
+import pytest
+
 from clients.conversation import Asked, Client, Seen
 from clients.situations import FOUND
 from support.processes import run
@@ -30,6 +32,11 @@ def what_is_missing() -> str:
     if not INSTALLED.exists():
         return "the npm packages are not installed: `deploy/test --clients` does it"
     return ""
+
+
+MISSING: Final = what_is_missing()
+NPM: Final = [pytest.mark.npm, pytest.mark.skipif(bool(MISSING), reason=MISSING or "all is here")]
+"""Of tests that play what npm installs."""
 
 
 def program(name: str) -> Client:

@@ -59,51 +59,21 @@ CALLED = f"{TOOL}({ARGUMENTS})"
 RAN = f"exec_command: {FOUND}"
 NO_CONNECTION = Cannot("no socket")
 
+PYTHON = ("openai-sync", "openai-async", "openai-stream", "agents-http")
+NODE = ("node-loop", "node-stream")
+PLAIN = ("httpx", "curl")
+ON_A_SOCKET: Mapping[str, tuple[str, ...]] = {
+    "[error {}]": ("openai-websocket", "websockets", "node-websocket"),
+    "[ResponsesWebSocketError {}]": ("agents-websocket",),
+}
+
 PUT: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     # how the clients put a situation's failure
-    "unknown": {
-        "[BadRequestError {}]": (
-            "openai-sync",
-            "openai-async",
-            "openai-stream",
-            "agents-http",
-            "node-loop",
-            "node-stream",
-        ),
-        "[error {}]": ("openai-websocket", "websockets", "node-websocket"),
-        "[ResponsesWebSocketError {}]": ("agents-websocket",),
-        "[400 {}]": ("httpx", "curl"),
-    },
-    "balance": {
-        "[APIStatusError {}]": ("openai-sync", "openai-async", "openai-stream", "agents-http"),
-        "[APIError {}]": ("node-loop", "node-stream"),
-        "[error {}]": ("openai-websocket", "websockets", "node-websocket"),
-        "[ResponsesWebSocketError {}]": ("agents-websocket",),
-        "[402 {}]": ("httpx", "curl"),
-    },
-    "rate": {
-        "[RateLimitError {}]": (
-            "openai-sync",
-            "openai-async",
-            "openai-stream",
-            "agents-http",
-            "node-loop",
-            "node-stream",
-        ),
-        "[error {}]": ("openai-websocket", "websockets", "node-websocket"),
-        "[ResponsesWebSocketError {}]": ("agents-websocket",),
-        "[429 {}]": ("httpx", "curl"),
-    },
-    "broken": {
-        "[APIError {}]": ("openai-sync", "openai-async", "openai-stream", "agents-http", "node-loop", "node-stream"),
-        "[error {}]": ("openai-websocket", "websockets", "node-websocket"),
-        "[ResponsesWebSocketError {}]": ("agents-websocket",),
-        "[response.failed {}]": ("httpx", "curl"),
-    },
-    "hour": {
-        "[error {}]": ("openai-websocket", "websockets", "node-websocket"),
-        "[ResponsesWebSocketError {}]": ("agents-websocket",),
-    },
+    "unknown": {"[BadRequestError {}]": (*PYTHON, *NODE), **ON_A_SOCKET, "[400 {}]": PLAIN},
+    "balance": {"[APIStatusError {}]": PYTHON, "[APIError {}]": NODE, **ON_A_SOCKET, "[402 {}]": PLAIN},
+    "rate": {"[RateLimitError {}]": (*PYTHON, *NODE), **ON_A_SOCKET, "[429 {}]": PLAIN},
+    "broken": {"[APIError {}]": (*PYTHON, *NODE), **ON_A_SOCKET, "[response.failed {}]": PLAIN},
+    "hour": ON_A_SOCKET,
 }
 
 

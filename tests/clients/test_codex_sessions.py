@@ -13,11 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from clients.codex_client import codex_websocket
 from clients.conversation import Asked, Seen
-from clients.node_clients import what_is_missing
+from clients.node_clients import NPM
 from clients.situations import SITUATIONS, answer, commands
 from clients.stage import SWITCH, Set, serving
 from clients.table import RAN
@@ -26,10 +24,7 @@ from gateway.upstream.scripted import Reply, Script
 from gateway.upstream.scripts import event, http_failure, two_step_failure
 from support.processes import PATIENCE_SECONDS, Process
 
-pytestmark = [
-    pytest.mark.npm,
-    pytest.mark.skipif(bool(what_is_missing()), reason=what_is_missing() or "all is here"),
-]
+pytestmark = NPM
 
 TURNS = 6
 FAILING_TURN = 3

@@ -65,3 +65,19 @@ def test_a_script_can_be_run_and_stops_at_the_first_failure(script: str) -> None
     file = REPOSITORY / script
     assert os.access(file, os.X_OK)
     assert "\nset -euo pipefail\n" in file.read_text("utf-8")
+
+
+@pytest.mark.parametrize(
+    ("says", "is_usable"),
+    [("v17.9.1", False), ("v18.0.0", True), ("v20.20.2", True), ("v100.1.0", True), ("nonsense", False), ("", False)],
+)
+def test_node_is_usable_from_its_eighteenth_version(path: Path, says: str, is_usable: bool) -> None:
+    """What is not usable is not played: it must not be left out for another reason."""
+    executable(path / "npm", "exit 0")
+    executable(path / "node", f"echo '{says}'")
+    assert (bash("node_is_usable", path).returncode == 0) is is_usable
+
+
+def test_without_npm_node_is_no_use(path: Path) -> None:
+    executable(path / "node", "echo v20.0.0")
+    assert bash(f"PATH='{path}'; node_is_usable", path).returncode == 1
