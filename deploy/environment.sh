@@ -72,16 +72,24 @@ prepare_environment() {
     fi
 }
 
-# Where this checkout has uv already, that takes seconds for what takes pip a minute. Its configuration may not reach
-# what pip's does.
+# uv takes seconds for what takes pip a minute: where the lock of the tools is installed, it comes first, and brings the
+# rest. Its configuration may not reach what pip's does; then pip has the rest, too.
 install_locked() {
     local directory=$1 lock=$2 uv="$repository/.venv-dev/bin/uv"
-    if [[ $directory != "$repository/.venv-dev" && -x $uv ]] &&
-        timeout 120 "$uv" pip install --quiet --python "$directory/bin/python" --require-hashes --requirement "$lock" \
-            >/dev/null 2>&1; then
+    if [[ $directory == "$repository/.venv-dev" ]]; then
+        quiet_pip "$directory" --require-hashes --requirement <(pin_of uv "$lock")
+    fi
+    if [[ -x $uv ]] &&
+        timeout 120 "$uv" pip install --quiet --system-certs --python "$directory/bin/python" --require-hashes \
+            --requirement "$lock" >/dev/null 2>&1; then
         return
     fi
     quiet_pip "$directory" --require-hashes --requirement "$lock"
+}
+
+# The lines of a lock that pin one package.
+pin_of() {
+    awk -v pin="$1==" 'index($0, pin) == 1 { is_its = 1 } is_its { print } is_its && !/\\$/ { exit }' "$2"
 }
 
 checksum() {

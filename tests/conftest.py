@@ -1,6 +1,7 @@
 """What every test runs under: no test reaches beyond this machine."""
 
 import ipaddress
+import os
 import socket
 from collections.abc import Iterator
 from typing import Any
@@ -23,6 +24,11 @@ pytest.register_assert_rewrite(
 )
 
 pytest_plugins = ["support.postgres"]  # fixtures that several folders ask for
+
+
+def pytest_xdist_auto_num_workers() -> int:
+    """One more than there are cores, for `-n auto`: the tests of real processes spend half of their time waiting."""
+    return (os.cpu_count() or 1) + 1
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -15,7 +15,7 @@ import httpx2
 import pytest
 
 from e2e.scenarios import KEY
-from e2e.test_routes_swapped import REQUEST, Swapped, swapped
+from e2e.test_routes_swapped import PAUSE_SECONDS, REQUEST, Swapped, swapped
 from support.processes import PATIENCE_SECONDS, Process, run
 
 BROKEN = "[routes.broken\n"
@@ -23,8 +23,7 @@ BROKEN = "[routes.broken\n"
 
 def workers(gateway: Swapped) -> list[dict[str, Any]]:
     """Those that are ready."""
-    told = run(sys.executable, "-m", "gateway", "status", "--json", "--control", gateway.control).stdout
-    return [worker for worker in json.loads(told)["workers"] if worker["state"] == "ready"]
+    return [worker for worker in gateway.told("status") if worker["state"] == "ready"]
 
 
 def kill_one(gateway: Swapped) -> int:
@@ -34,6 +33,7 @@ def kill_one(gateway: Swapped) -> int:
     deadline = time.monotonic() + PATIENCE_SECONDS
     while len(found := workers(gateway)) != 2 or victim["pid"] in [worker["pid"] for worker in found]:
         assert time.monotonic() < deadline, gateway.process.output
+        time.sleep(PAUSE_SECONDS)
     return int(victim["number"])
 
 
@@ -43,15 +43,11 @@ def lines(gateway: Swapped, event: str) -> list[dict[str, Any]]:
 
 def assert_all_complete(gateway: Swapped, count: int = 20) -> None:
     """Each on a connection of its own, so that both workers get some."""
-    for _ in range(count):
-        answer = httpx2.post(
-            f"{gateway.url}/v1/responses",
-            json=REQUEST,
-            headers={"authorization": f"Bearer {KEY}", "connection": "close"},
-            timeout=PATIENCE_SECONDS,
-            trust_env=False,
-        )
-        assert answer.text.count("event: response.completed\n") == 1, answer.text
+    headers = {"authorization": f"Bearer {KEY}", "connection": "close"}
+    with httpx2.Client(headers=headers, timeout=PATIENCE_SECONDS, trust_env=False) as client:
+        for _ in range(count):
+            answer = client.post(f"{gateway.url}/v1/responses", json=REQUEST)
+            assert answer.text.count("event: response.completed\n") == 1, answer.text
 
 
 def broken_routes(gateway: Swapped) -> None:

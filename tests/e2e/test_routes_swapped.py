@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import httpx2
 import pytest
@@ -31,6 +32,8 @@ LOAD_CLIENTS = 4
 SWAPS = 8
 SOON_SECONDS = 20.0
 """A second until the file is steady, half a second until it is looked at, and a machine under load."""
+PAUSE_SECONDS = 0.05
+"""Between two looks."""
 REQUEST = {"model": "m", "input": "hello", "stream": True, "store": False}
 
 
@@ -61,8 +64,12 @@ class Swapped:
 
     def tables(self) -> list[str]:
         """Which one each worker serves."""
-        answer = trio.run(ask, Path(self.control), {"command": "routes_show"}, PATIENCE_SECONDS)
-        return [worker["table"] for worker in answer["workers"]]
+        return [worker["table"] for worker in self.told("routes_show")]
+
+    def told(self, command: str) -> list[dict[str, Any]]:
+        """What the gateway says of its workers: asked here, for a process of its own takes its time to start."""
+        answer = trio.run(ask, Path(self.control), {"command": command}, PATIENCE_SECONDS)
+        return list(answer["workers"])
 
     def new_text(self) -> str:
         """A table that there has not been yet."""
@@ -77,6 +84,7 @@ class Swapped:
         deadline = time.monotonic() + SOON_SECONDS
         while (found := [one[: len(table)] for one in self.tables()]) != [table, table]:
             assert time.monotonic() < deadline, (found, table, self.process.output)
+            time.sleep(PAUSE_SECONDS)
 
 
 @contextmanager

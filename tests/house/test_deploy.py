@@ -81,3 +81,11 @@ def test_node_is_usable_from_its_eighteenth_version(path: Path, says: str, is_us
 def test_without_npm_node_is_no_use(path: Path) -> None:
     executable(path / "node", "echo v20.0.0")
     assert bash(f"PATH='{path}'; node_is_usable", path).returncode == 1
+
+
+def test_the_pin_of_a_package_is_cut_out_of_a_lock_with_all_its_hashes(path: Path) -> None:
+    """And not that of one whose name begins or ends the same."""
+    lock = path / "lock"
+    pin = "uv==2 \\\n    --hash=sha256:1 \\\n    --hash=sha256:2\n"
+    lock.write_text(f"a-uv==1 \\\n    --hash=sha256:0\n{pin}    # via us\nuvloop==3\n")
+    assert bash(f"pin_of uv '{lock}'", path).stdout == pin
