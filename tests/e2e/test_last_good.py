@@ -64,7 +64,7 @@ def store_of_ones_own(gateway: Swapped) -> None:
     file.write_text(f'{file.read_text()}\n[ledger]\nstore = "memory"\n')
 
 
-@pytest.mark.parametrize("spoil", [broken_routes, broken_gateway_toml])
+@pytest.mark.parametrize("spoil", [pytest.param(broken_routes, marks=pytest.mark.long), broken_gateway_toml])
 def test_a_worker_that_dies_while_the_files_are_broken_comes_back_with_the_last_good_table(
     tmp_path: Path, spoil: Any
 ) -> None:
@@ -105,7 +105,9 @@ def test_a_worker_that_dies_while_a_secrets_file_is_gone_comes_back_with_the_sec
         assert "sk-1" not in gateway.process.output
 
 
-@pytest.mark.parametrize("spoil", [broken_routes, broken_gateway_toml, store_of_ones_own])
+@pytest.mark.parametrize(
+    "spoil", [broken_routes, pytest.param(broken_gateway_toml, marks=pytest.mark.long), store_of_ones_own]
+)
 def test_a_restart_with_files_that_cannot_be_used_changes_nothing_and_says_why(tmp_path: Path, spoil: Any) -> None:
     """C1: whoever restarts wants what is in the files now."""
     with swapped(tmp_path) as gateway:

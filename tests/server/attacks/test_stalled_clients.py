@@ -94,7 +94,7 @@ def assert_honest_ones_notice_nothing(place: Ground, clients: int, slow: int, ho
     assert len(ended) == clients, "each turn has its record"
 
 
-@pytest.mark.parametrize("plane", ["fast", "plain"])
+@pytest.mark.parametrize("plane", ["fast", pytest.param("plain", marks=pytest.mark.long)])
 def test_100_clients_that_stop_reading_harm_nobody_and_do_not_hold_the_process(plane: str, tmp_path: Path) -> None:
     with ground(tmp_path, *SETTINGS, f'data_plane = "{plane}"', is_impatient=False) as place:
         assert_honest_ones_notice_nothing(place, clients=100, slow=0, honest=20)
