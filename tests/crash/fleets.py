@@ -1,6 +1,6 @@
 """Real `gateway serve` processes on one store, in front of scripted upstreams, under load; killed and started again.
 
-with stage(folder, store) as s, s.serve() as (process, url), Load(lambda: url):
+with stage(folder, store) as s, s.serve() as (process, url), load(lambda: url, …):
     process.kill()
 """
 
@@ -28,6 +28,7 @@ from crash.worlds import assert_at_rest
 from e2e.scenarios import KEY, WORDS
 from gateway.upstream.scripted import Break, Reply, Script, Silence
 from gateway.upstream.scripts import prelude, text_answer, two_step_failure
+from support.load import under_load
 from support.loopback import LoopbackUpstreams
 from support.processes import PATIENCE_SECONDS, Process, run
 
@@ -246,34 +247,19 @@ def ask(url: str, model: str, begun: threading.Event | None = None) -> Asked:
     return asked
 
 
-class Load:
+@contextmanager
+def load(url: Callable[[], str | None], models: Sequence[str], clients: int) -> Iterator[list[Asked]]:
     """Clients that ask for one turn after the other of these models, of whoever `url` says serves just now."""
+    asked: list[Asked] = []
 
-    def __init__(self, url: Callable[[], str | None], models: Sequence[str], clients: int) -> None:
-        self._url = url
-        self._models = models
-        self._is_over = threading.Event()
-        self._threads = [threading.Thread(target=self._run, args=(n,), daemon=True) for n in range(clients)]
-        self.asked: list[Asked] = []
+    def play(number: int) -> None:
+        if (at := url()) is None:
+            time.sleep(0.01)
+        else:
+            asked.append(ask(at, models[number % len(models)]))
 
-    def __enter__(self) -> Load:
-        for thread in self._threads:
-            thread.start()
-        return self
-
-    def __exit__(self, *_error: object) -> None:
-        self._is_over.set()
-        for thread in self._threads:
-            thread.join(PATIENCE_SECONDS)
-
-    def _run(self, number: int) -> None:
-        while not self._is_over.is_set():
-            url = self._url()
-            if url is None:
-                time.sleep(0.01)
-                continue
-            number += 1
-            self.asked.append(ask(url, self._models[number % len(self._models)]))
+    with under_load(play, clients):
+        yield asked
 
 
 @contextmanager

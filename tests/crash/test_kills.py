@@ -19,10 +19,10 @@ from crash.fleets import (
     BALANCE,
     PRICE,
     Asked,
-    Load,
     Stage,
     StoreSettings,
     kill,
+    load,
     postgres_store,
     running,
     sqlite_store,
@@ -100,14 +100,14 @@ def test_kill_9_at_random_instants_under_load(
     """B1, B7, B8, L2."""
     with stage(tmp_path, store) as s:
         fleet = Fleet(s, KILLS)
-        with Load(fleet.url, MODELS, CLIENTS) as load:
+        with load(fleet.url, MODELS, CLIENTS) as asked:
             fleet.run()
         assert fleet.killed == KILLS
         with s.serve():
             s.wait_until_at_rest()
-        assert_right(s, load.asked)
+        assert_right(s, asked)
         record_property(
-            "seen", f"{fleet.killed} kills, {fleet.killed_while_it_started} in the start; {summary(s, load.asked)}"
+            "seen", f"{fleet.killed} kills, {fleet.killed_while_it_started} in the start; {summary(s, asked)}"
         )
 
 

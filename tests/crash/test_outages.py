@@ -17,11 +17,11 @@ import pytest
 
 from crash.fleets import (
     PRICE,
-    Load,
     Stage,
     StoreSettings,
     ask,
     kill,
+    load,
     postgres_store,
     running,
     sqlite_store,
@@ -103,8 +103,8 @@ def test_an_outage_longer_than_a_lease_loses_and_doubles_nothing(outage: Outage,
                 refused = [ask(address, "plain") for address in (url, url, other_url)]
                 calls = s.calls("plain") - before
                 time.sleep(max(0.0, AWAY_SECONDS - (time.monotonic() - began)))
-            with Load(lambda: other_url, ["plain"], 2) as load:
-                wait_until(lambda: any(one.is_completed for one in load.asked))
+            with load(lambda: other_url, ["plain"], 2) as later:
+                wait_until(lambda: any(one.is_completed for one in later))
         s.wait_until_at_rest()
 
     assert calls == 0
@@ -118,7 +118,7 @@ def test_an_outage_longer_than_a_lease_loses_and_doubles_nothing(outage: Outage,
     money = s.money()
     assert [money[one.turn_id] for one in by_model["long"] + by_model["middling"]] == [f"settled {PRICE}"] * 4
     assert (money[late.turn_id], "expired" in money.values()) == ("voided", False)
-    for one in load.asked:
+    for one in later:
         assert one.is_completed == (money.get(one.turn_id) == f"settled {PRICE}")
     assert process.output.count('"lease_ended"') + other.output.count('"lease_ended"') == 0
     assert "settled_after_lease" not in process.output

@@ -6,11 +6,10 @@ import json
 import os
 import signal
 import sys
-import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +23,7 @@ from gateway.config import Candidate, load_routes
 from gateway.server.control import ask
 from gateway.upstream.scripted import Script
 from gateway.upstream.scripts import text_answer
+from support.load import under_load
 from support.loopback import LoopbackUpstreams
 from support.processes import PATIENCE_SECONDS, Process, gateway_process, run
 
@@ -103,36 +103,19 @@ def swapped(folder: Path) -> Iterator[Swapped]:
             yield Swapped(process, ready[1], ready[2], folder / "routes.toml", base_urls)
 
 
-@dataclass
-class Load:
-    """Clients that ask for one turn after the other, for the block; what became of those that did not complete."""
+@contextmanager
+def short_turns(url: str) -> Iterator[list[str]]:
+    """Clients that ask for one turn after the other, for the block; how they ended."""
+    seen: list[str] = []
+    with httpx2.Client(headers={"authorization": f"Bearer {KEY}"}, timeout=PATIENCE_SECONDS, trust_env=False) as client:
 
-    url: str
-    completed: int = 0
-    others: list[str] = field(default_factory=list)
-    _is_over: threading.Event = field(default_factory=threading.Event)
-    _threads: list[threading.Thread] = field(default_factory=list)
+        def play(_number: int) -> None:
+            answer = client.post(f"{url}/v1/responses", json=REQUEST)
+            is_whole = answer.status_code == 200 and answer.text.count("event: response.completed\n") == 1
+            seen.append("completed" if is_whole else f"{answer.status_code} {answer.text[-300:]}")
 
-    def __enter__(self) -> Load:
-        self._threads = [threading.Thread(target=self._run, daemon=True) for _ in range(LOAD_CLIENTS)]
-        for thread in self._threads:
-            thread.start()
-        return self
-
-    def __exit__(self, *_error: object) -> None:
-        self._is_over.set()
-        for thread in self._threads:
-            thread.join(PATIENCE_SECONDS)
-
-    def _run(self) -> None:
-        headers = {"authorization": f"Bearer {KEY}"}
-        with httpx2.Client(headers=headers, timeout=PATIENCE_SECONDS, trust_env=False) as client:
-            while not self._is_over.is_set():
-                answer = client.post(f"{self.url}/v1/responses", json=REQUEST)
-                if answer.status_code == 200 and answer.text.count("event: response.completed\n") == 1:
-                    self.completed += 1
-                else:
-                    self.others.append(f"{answer.status_code} {answer.text[-300:]}")
+        with under_load(play, LOAD_CLIENTS):
+            yield seen
 
 
 def turns_of(output: str) -> list[dict[str, object]]:
@@ -167,14 +150,14 @@ def swap_often(gateway: Swapped, times: int) -> dict[str, str]:
 
 def assert_nothing_is_lost(folder: Path, swaps: int) -> None:
     with swapped(folder) as gateway:
-        with Load(gateway.url) as load:
+        with short_turns(gateway.url) as seen:
             routes = swap_often(gateway, swaps)
-        assert load.others == []
-        assert load.completed >= swaps
+        assert set(seen) == {"completed"}, seen
+        assert len(seen) >= swaps
         gateway.process.signal(signal.SIGTERM)
         assert gateway.process.wait() == 0, gateway.process.output
         turns = turns_of(gateway.process.output)
-    assert len(turns) == load.completed
+    assert len(turns) == len(seen)
     assert {turn["outcome"] for turn in turns} == {"completed"}
     astray = [turn for turn in turns if turn["attempts"][0]["route"] != routes[str(turn["table"])]]  # type: ignore[index]  # the log's own form
     assert astray == []

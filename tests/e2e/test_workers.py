@@ -12,7 +12,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -33,6 +33,7 @@ from gateway.server.last_good import LastGood
 from gateway.server.posts import Launch
 from gateway.upstream.scripted import Reply, Script
 from gateway.upstream.scripts import text_answer
+from support.load import under_load
 from support.loopback import LoopbackUpstreams
 from support.processes import PATIENCE_SECONDS, Process, gateway_process, run
 
@@ -113,31 +114,6 @@ def one_turn(gateway: Gateway, model: str, begun: threading.Event | None = None)
     return "completed" if is_whole else f"{response.status}: {text[-300:]}"
 
 
-@dataclass
-class Load:
-    """Clients that ask for one short turn after the other, each on a new connection, for as long as the block lasts."""
-
-    gateway: Gateway
-    outcomes: Counter[str] = field(default_factory=Counter)
-    _is_over: threading.Event = field(default_factory=threading.Event)
-    _threads: list[threading.Thread] = field(default_factory=list)
-
-    def __enter__(self) -> Load:
-        self._threads = [threading.Thread(target=self._run, daemon=True) for _ in range(LOAD_CLIENTS)]
-        for thread in self._threads:
-            thread.start()
-        return self
-
-    def __exit__(self, *_error: object) -> None:
-        self._is_over.set()
-        for thread in self._threads:
-            thread.join(PATIENCE_SECONDS)
-
-    def _run(self) -> None:
-        while not self._is_over.is_set():
-            self.outcomes[one_turn(self.gateway, "short")] += 1
-
-
 @contextmanager
 def running_turns(gateway: Gateway, model: str, count: int) -> Iterator[list[str]]:
     """So many turns that have begun, for the block; how they went stands in the list at its end."""
@@ -159,11 +135,16 @@ def test_a_rolling_restart_under_load_cuts_nothing_and_refuses_nobody(tmp_path: 
     """And then SIGTERM to the supervisor lets what runs end by itself."""
     with two_workers(tmp_path) as gateway:
         old = {worker["pid"] for worker in gateway.workers()}
-        with running_turns(gateway, "long", LONG_CLIENTS) as long, Load(gateway) as load:
+        outcomes: list[str] = []
+
+        def play(_number: int) -> None:
+            outcomes.append(one_turn(gateway, "short"))
+
+        with running_turns(gateway, "long", LONG_CLIENTS) as long, under_load(play, LOAD_CLIENTS):
             said = gateway.ask("restart")
         assert said == "all 2 workers are replaced\n"
         assert long == ["completed"] * LONG_CLIENTS
-        assert set(load.outcomes) == {"completed"}, load.outcomes
+        assert set(outcomes) == {"completed"}, outcomes
         new = {worker["pid"] for worker in gateway.workers()}
         assert (len(new), old & new) == (2, set())
         with running_turns(gateway, "short", 1) as last:
