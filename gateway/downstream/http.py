@@ -18,6 +18,7 @@ from quart import Response, request
 from quart_trio import QuartTrio
 
 from gateway import limits
+from gateway.aside import Aside
 from gateway.core.eligibility import StatePolicy
 from gateway.core.events import Event
 from gateway.core.failures import PUBLIC_CODES, Failure, Refusal, UpstreamAnswer
@@ -25,7 +26,6 @@ from gateway.core.messages import Deliver, DeliverFailure, Door, Head, Headers, 
 from gateway.core.request import COMPACT, INPUT_TOKENS, RESPONSES, RequestBody
 from gateway.core.whole import bare_response
 from gateway.downstream.addresses import client_address
-from gateway.downstream.aside import Aside
 from gateway.downstream.auth import Keys
 from gateway.downstream.bodies import (
     asks_for_stream,
