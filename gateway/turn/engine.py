@@ -114,9 +114,10 @@ class Engine:
             order, model, first = await self._choose(model, order)
             with ExitStack() as refused:
                 refused.callback(first.place.leave)
-                if _is_answered_here(order, first):
+                is_answered_here = _is_answered_here(order, first)
+                if is_answered_here:
                     require_rememberable(order)
-                books = await open_books(self._keeping, order, model, client.door)
+                books = await open_books(self._keeping, order, model, client.door, is_answered_here=is_answered_here)
                 refused.pop_all()
         except Refusal:
             raise
