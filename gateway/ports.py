@@ -336,13 +336,14 @@ class TurnClosing:
 @dataclass(frozen=True, slots=True)
 class Origin:
     """Where a response was made (O1), and under which of the client's names for its model (M3), if that is known; by
-    which upstream of the route's name (C2), if that is."""
+    which upstream of the route's name (C2), if that is. What `is_stored` nowhere only a socket of its upstream has."""
 
     account: str
     response_id: str
     route: str
     model: str | None = None
     place: str | None = None
+    is_stored: bool = True
 
     @property
     def maker(self) -> Maker:

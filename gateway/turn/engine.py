@@ -147,6 +147,8 @@ class Engine:
         maker = None if origin is None else origin.maker
         route = next((r for r in model.routes if maker is not None and maker.is_still(r.name, r.fingerprint)), None)
         can_be_expanded = is_expandable(held, stores_by_default=route is None or route.stores_by_default)
+        if request.body.get("conversation") is not None:
+            return _as_it_came(order, is_known_upstream=origin is not None or not can_be_expanded)
         is_held = route is not None and self._selection.holds(model, request, route.name, held.response_id)
         path = path_of(is_held=is_held, is_expandable=can_be_expanded)
         if path is Path.SOCKET and route is not None and can_be_expanded:
@@ -163,12 +165,21 @@ class Engine:
         bond = await self._aside.run(order.request.body.size_bytes, partial(bond_of, order.request))
         if bond is None:
             return model, self._selection.first(model, order.request)
-        origin = await self._keeping.origins.of_bond(order.account, bond)
+        origin = await self._keeping.origins.of_bond(order.account, bond, partial(self._selection.has_left, model))
         if origin is None:
             first = self._selection.by_affinity(model, order.request, order.account, bond.affinity)
         else:
             first = self._selection.only(model, order.request, origin)
         return narrowed(model, first.route), first
+
+
+def _as_it_came(order: Order, *, is_known_upstream: bool) -> Order:
+    """S2: no upstream takes a conversation beside what it goes on from; its own words say so best. What none of them
+    knows is refused here: raises Refusal `invalid_request`."""
+    if not is_known_upstream:
+        text = "'previous_response_id' and 'conversation' exclude each other"
+        raise Refusal("invalid_request", text, param="conversation")
+    return order
 
 
 def _in_full(request: TurnRequest, held: Remembered, policy: StatePolicy, route: Route) -> TurnRequest:
