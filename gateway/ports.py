@@ -231,9 +231,8 @@ class Route:
         size_bytes, name = request.body.size_bytes, len(self.upstream_model or "")
         if size_bytes + ESCAPED_BYTES_MAX * name + SPLICED_BYTES_MAX <= bytes_max:
             return True
-        if size_bytes - request.body.extent_bytes_max(SPLICED) > bytes_max:
-            return False
-        return len(self.body(request)) <= bytes_max
+        is_near = size_bytes - request.body.extent_bytes_max(SPLICED) <= bytes_max
+        return is_near and len(self.body(request)) <= bytes_max
 
 
 @dataclass(frozen=True, slots=True)

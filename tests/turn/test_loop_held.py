@@ -155,3 +155,19 @@ async def test_what_is_long_is_worked_on_beside_the_loop(case: str) -> None:
     names: list[str] = []
     await play_it(route, noting(names))
     assert names[: len(expected)] == expected
+
+
+@pytest.mark.parametrize("name", ["previous_response_id", "conversation", "stream", "generate"])
+@pytest.mark.parametrize(("length", "is_refused"), [(65_536, False), (65_537, True)])
+@pytest.mark.parametrize("door", DOORS)
+@in_orders(1)
+async def test_a_name_is_not_read_again_and_again(door: str, length: int, is_refused: bool, name: str) -> None:
+    """H3, W5: what is asked for often is short, or refused by its name, before anything is reserved."""
+    w = world(B.answer())
+    fields: dict[str, Any] = {name: "x" * (length - 2)}
+    client = await play(w, door, **fields)
+    said = f"'{name}' has more than 65,536 characters"
+    assert (said in client.body.decode()) is is_refused
+    if is_refused:
+        assert client.failure == (400, "invalid_request")
+        assert w.reserved == []
