@@ -200,7 +200,7 @@ class Gateway:
         shared = parts.new_request_id, self.places, self.meter, self._aside
         http = HTTPDoor(self.engine, keys, _http_settings(config), *shared)
         websocket = WebSocketDoor(self.engine, keys, _websocket_settings(config), self.house, *shared, self.memories)
-        ByIDDoor(self.homes, self.background, keys, parts.new_request_id, self.places, self.meter).open(app)
+        ByIDDoor(self.homes, self.background, keys, *shared).open(app)
         ModelsDoor(lambda: self.routes.models, keys, parts.new_request_id, self.places, self.meter).open(app)
         http.open(app)
         websocket.open(app)

@@ -16,6 +16,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from typing import Final
 
@@ -50,9 +51,9 @@ class SSEParser:
     """One stream's bytes in, its events out. `not_events` counts the blocks that were none (E7). A block of more than
     `inline_bytes_max` is left as `long_block` to whoever asks for the next event."""
 
-    def __init__(self, block_bytes_max: int, inline_bytes_max: int | None = None) -> None:
+    def __init__(self, block_bytes_max: int, inline_bytes_max: float = math.inf) -> None:
         self._block_bytes_max = block_bytes_max
-        self._inline_bytes_max = block_bytes_max if inline_bytes_max is None else inline_bytes_max
+        self._inline_bytes_max = inline_bytes_max
         self._chunk = b""
         self._at = 0
         self._pending = bytearray()

@@ -18,7 +18,7 @@ from gateway.lock.driver import AUTHORIZED, Client, connect
 from gateway.upstream.scripted import JSON_BODY, Reply
 from gateway.upstream.scripts import response_object
 from support.conversations import WEBSOCKET, answer, ask, body_of, message, socket, user
-from support.gateways import DOORS, create, create_frame, play, world
+from support.gateways import DOORS, MODEL, create, create_frame, play, world
 from support.virtual import in_orders
 from support.voices import B
 
@@ -127,6 +127,21 @@ async def whole(_route: str, run_aside: RunAside) -> None:
     assert (await play(w, "http", stream=False)).told == ["completed"]
 
 
+async def whole_of_frames(route: str, run_aside: RunAside) -> None:
+    w = world(answer("resp_1", told=[message("x" * LARGE_BYTES)]), route=route, run_aside=run_aside)
+    assert (await play(w, "http", stream=False)).told == ["completed"]
+
+
+async def by_id(route: str, run_aside: RunAside) -> None:
+    shown = response_object("resp_1", "completed", "another", output=[message("x" * LARGE_BYTES)], background=False)
+    asked = Reply((json.dumps(shown).encode(),), headers=JSON_BODY)
+    w = world([answer("resp_1"), asked], route=route, run_aside=run_aside)
+    await play(w, "http", store=True)
+    async with connect(w.app, "http", "/v1/responses/resp_1", method="GET", headers=AUTHORIZED) as client:
+        pass
+    assert client.events[0].payload["model"] == MODEL
+
+
 READ = ["read_frame", "bond_of", "body"]
 CASES: dict[str, tuple[Played, str, list[str]]] = {
     "a continuation": (chain, "", [*READ, "made_of", "expanded", "bond_of", "body", "made_of"]),
@@ -144,6 +159,8 @@ CASES: dict[str, tuple[Played, str, list[str]]] = {
     "a frame": (long_end, WEBSOCKET, ["events_of", "events_of", "made_of"]),
     "an event in the client's words": (long_end, RENAMED, ["read_block", "<lambda>"] * 2 + ["made_of"]),
     "one body": (whole, "", ["whole_event"]),
+    "one body of frames": (whole_of_frames, WEBSOCKET, ["events_of", "bare_response"]),
+    "a response by its id": (by_id, RENAMED, ["_no_object", "parse_object", "_respelled"]),
 }
 
 
