@@ -17,6 +17,7 @@ floor 2  config/          the configuration file, validated whole
          measures.py      what doors and engine tell whoever counts
          encodings.py     content encodings, of requests and of answers
          beside_asgi.py   what the server lets a door do with a client past ASGI
+         aside.py         work on bodies of megabytes, beside the event loop
 floor 1  core/            PURE: events, SSE, requests, failures, THE replay decision, the turn machine, money
 floor 0  limits.py        every bound, its unit in its name, and why
 

@@ -22,11 +22,11 @@ import trio
 from quart_trio import QuartTrio
 
 from gateway import limits
+from gateway.aside import Aside, RunAside, in_a_thread
 from gateway.config import Config, ConfigError, Problem, load
 from gateway.core.eligibility import StatePolicy
 from gateway.core.money import Basis, ChargePolicy, PartTokens
 from gateway.core.rules import TurnRules
-from gateway.downstream.aside import Aside, RunAside, in_a_thread
 from gateway.downstream.astray import open_error_pages
 from gateway.downstream.auth import Keys
 from gateway.downstream.by_id import ByIDDoor
@@ -82,7 +82,7 @@ class Parts:
     new_request_id: Callable[[], str] = new_request_id
     rules: TurnRules | None = None
     run_aside: RunAside | None = None
-    """Where large bodies are read; in a thread if nothing is said."""
+    """Where large bodies are worked on; in a thread if nothing is said."""
     wall_clock: Callable[[], float] = time.time
     read: Read | None = None
     """How the configuration's files are read again (C2); never if nothing is said."""
@@ -108,7 +108,8 @@ class Gateway:
         self.origins = Origins(self.stores.records)
         for name, route in config.routes.items():
             self.house.forget(name, route.account)
-        self.routes = Routes(config, parts.transports, parts.over_http, self.workers)
+        self._aside = Aside(parts.run_aside or in_a_thread())
+        self.routes = Routes(config, parts.transports, parts.over_http, self.workers, self._aside)
         self.reloading = Reloading(as_read, parts.read or (lambda: as_read), self.swap, self.meter.reloaded)
         self.meter.table_serves(config.table_hash[: limits.TABLE_DIGITS])
         self._books_end_at = math.inf
@@ -126,6 +127,7 @@ class Gateway:
             parts.rules or _rules(config),
             config.server.write_timeout,
             parts.wall_clock,
+            self._aside,
         )
         stores, policy = self.stores, _charge_policy(config)
         self.background = BackgroundTurns(stores.ledger, stores.records, self.routes, policy, stores.adopt)
@@ -195,10 +197,10 @@ class Gateway:
     def _open_doors(self, app: QuartTrio, parts: Parts) -> None:
         config = self.config
         keys = Keys(config.keys, self.stores.keys, wall_clock=parts.wall_clock, workers=self.workers)
-        shared = parts.new_request_id, self.places, self.meter, Aside(parts.run_aside or in_a_thread())
+        shared = parts.new_request_id, self.places, self.meter, self._aside
         http = HTTPDoor(self.engine, keys, _http_settings(config), *shared)
         websocket = WebSocketDoor(self.engine, keys, _websocket_settings(config), self.house, *shared, self.memories)
-        ByIDDoor(self.homes, self.background, keys, parts.new_request_id, self.places, self.meter).open(app)
+        ByIDDoor(self.homes, self.background, keys, *shared).open(app)
         ModelsDoor(lambda: self.routes.models, keys, parts.new_request_id, self.places, self.meter).open(app)
         http.open(app)
         websocket.open(app)

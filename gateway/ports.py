@@ -7,7 +7,7 @@ is one module that passes its suite, and one line in `app.py`.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Final, Protocol
@@ -22,7 +22,7 @@ from gateway.core.keys import Key
 from gateway.core.messages import AttemptReport, AttemptStarted, Deliver, DeliverFailure, Door, Headers, Input, Taken
 from gateway.core.money import Flag, Price, Resolution, Result
 from gateway.core.origin import Maker
-from gateway.core.request import RESPONSES, TurnRequest
+from gateway.core.request import CUT_FOR_SSE, CUT_FOR_WEBSOCKET, RESPONSES, TurnRequest
 from gateway.core.routing import Listed
 
 Stamped = tuple[Input, float]
@@ -92,6 +92,11 @@ class Order:
     remembered: Remembered | None = field(default=None, repr=False)
     """W10: what its connection remembers of the response that the request goes on from."""
 
+    @property
+    def size_bytes(self) -> int:
+        """What there may be to work on: the request, and all that it goes on from."""
+        return self.request.body.size_bytes + (0 if self.remembered is None else self.remembered.size_bytes)
+
 
 class Turns(Protocol):
     """What a door asks of the engine."""
@@ -153,7 +158,7 @@ class UpstreamCall:
     path: str = RESPONSES
     method: str = "POST"
     is_background: bool = False
-    elsewhere: Callable[[], bytes] | None = None
+    elsewhere: Callable[[], Awaitable[bytes]] | None = None
 
 
 class Upstream(Protocol):
@@ -178,9 +183,10 @@ class Upstream(Protocol):
         ...
 
 
-UTF8_BYTES_MAX: Final = 4
+ESCAPED_BYTES_MAX: Final = 12
 SPLICED_BYTES_MAX: Final = 256
-"""Of one character, and of all that a splice adds but the model's name (H3)."""
+"""Of one character of the model's name, and of all else that a splice adds (H3)."""
+SPLICED: Final = frozenset({*CUT_FOR_SSE, *CUT_FOR_WEBSOCKET, "model", "store"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,13 +224,15 @@ class Route:
         return None if make is None else lambda: self.body(make())
 
     def carries(self, request: TurnRequest) -> bool:
-        """C5: whether the request, spliced, is small enough; what is so by any count is not spliced for it."""
-        if self.request_bytes_max is None:
+        """C5: whether the request, spliced, is small enough; nearly always that is told without splicing megabytes."""
+        bytes_max = self.request_bytes_max
+        if bytes_max is None:
             return True
-        name = len(self.upstream_model or "")
-        if UTF8_BYTES_MAX * (len(request.body.text) + name) + SPLICED_BYTES_MAX <= self.request_bytes_max:
+        size_bytes, name = request.body.size_bytes, len(self.upstream_model or "")
+        if size_bytes + ESCAPED_BYTES_MAX * name + SPLICED_BYTES_MAX <= bytes_max:
             return True
-        return len(self.body(request)) <= self.request_bytes_max
+        is_near = size_bytes - request.body.extent_bytes_max(SPLICED) <= bytes_max
+        return is_near and len(self.body(request)) <= bytes_max
 
 
 @dataclass(frozen=True, slots=True)
@@ -327,13 +335,14 @@ class TurnClosing:
 @dataclass(frozen=True, slots=True)
 class Origin:
     """Where a response was made (O1), and under which of the client's names for its model (M3), if that is known; by
-    which upstream of the route's name (C2), if that is."""
+    which upstream of the route's name (C2), if that is. What `is_stored` nowhere only a socket of its upstream has."""
 
     account: str
     response_id: str
     route: str
     model: str | None = None
     place: str | None = None
+    is_stored: bool = True
 
     @property
     def maker(self) -> Maker:

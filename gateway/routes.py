@@ -15,6 +15,7 @@ import structlog
 import trio
 
 from gateway import limits
+from gateway.aside import Aside
 from gateway.config import Config, ModelConfig, RouteConfig
 from gateway.core.background import BackgroundTurn
 from gateway.core.messages import AttemptStarted
@@ -48,7 +49,9 @@ class Routes:
         networks: Mapping[str, Network] | None = None,
         over_http: Mapping[str, OverHTTP] | None = None,
         workers: int = 1,
+        aside: Aside | None = None,
     ) -> None:
+        self._aside = aside or Aside()
         self._networks = networks or {}
         self._over_http = over_http or {}
         self._workers = workers
@@ -189,10 +192,11 @@ class Routes:
             raise TypeError(f"the network of {config.name!r} speaks HTTP, its route WebSocket")
         over_http = self._over_http_adapter(config, self._over_http.get(config.name))
         settings = _websocket_settings(config, self._event_bytes_max)
-        return WebSocketUpstream(settings, cast("Connect | None", network), config.name, over_http)
+        return WebSocketUpstream(settings, cast("Connect | None", network), config.name, over_http, self._aside)
 
     def _over_http_adapter(self, config: RouteConfig, network: OverHTTP | None) -> SSEUpstream:
-        adapter = SSEUpstream(_sse_settings(config, self._event_bytes_max), self._caller(config, network))
+        caller = self._caller(config, network)
+        adapter = SSEUpstream(_sse_settings(config, self._event_bytes_max), caller, self._aside)
         self._over_http_adapters[config] = adapter
         return adapter
 

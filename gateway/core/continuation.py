@@ -20,7 +20,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from gateway.core.contents import NOTHING, Part, contents_of, continued
 from gateway.core.eligibility import STORED, StatePolicy, eligibility
@@ -40,6 +40,14 @@ Item = tuple[bytes, Any]
 """As it was written, and its value."""
 
 
+class Prepared(NamedTuple):
+    """A member of a warm-up, as it was written, and what it holds (S5, S6, B4)."""
+
+    name: str
+    text: str
+    holds: Part
+
+
 @dataclass(frozen=True, slots=True)
 class Remembered:
     """A completed response and all that led to it."""
@@ -54,13 +62,13 @@ class Remembered:
     """S1, as far as the request says it."""
     says_store: bool = True
     """S1: if not, its route's default decides."""
-    prepared: tuple[tuple[str, str], ...] = field(default=(), repr=False)
-    """Members of a warm-up, as they were written."""
+    prepared: tuple[Prepared, ...] = field(default=(), repr=False)
+    """What warm-ups prepared."""
 
     @property
     def size_bytes(self) -> int:
         """What it takes."""
-        return sum(map(len, self.items)) + sum(len(text) for _, text in self.prepared)
+        return sum(map(len, self.items)) + sum(len(one.text) for one in self.prepared)
 
 
 class Path(Enum):
@@ -114,8 +122,11 @@ def prepared(request: TurnRequest, remembered: Remembered, policy: StatePolicy) 
 
 def _added(body: RequestBody, remembered: Remembered) -> tuple[Mapping[str, str], Part]:
     """What a warm-up prepared and the request does not say anew, and what that holds."""
-    added = {name: text for name, text in remembered.prepared if name not in body.members}
-    return added, contents_of({name: json.loads(text) for name, text in added.items()}) if added else NOTHING
+    added = [one for one in remembered.prepared if one.name not in body.members]
+    holds = NOTHING
+    for one in added:
+        holds = one.holds.behind(holds)
+    return {one.name: one.text for one in added}, holds
 
 
 def input_measure(request: TurnRequest, remembered: Remembered | None) -> InputMeasure:
@@ -264,11 +275,11 @@ def remembered(request: TurnRequest, parent: Remembered | None, heard: Heard, by
     return made if made.size_bytes <= bytes_max else None
 
 
-def _prepared(request: TurnRequest, parent: Remembered | None) -> Iterable[tuple[str, str]]:
-    for name, text in () if parent is None else parent.prepared:
-        if name not in request.body.members:
-            yield name, text
+def _prepared(request: TurnRequest, parent: Remembered | None) -> Iterable[Prepared]:
+    for earlier in () if parent is None else parent.prepared:
+        if earlier.name not in request.body.members:
+            yield earlier
     for name in PREPARED:
         own = (request.body.text_of(name) or "null") if request.is_warm_up else "null"
         if own != "null":
-            yield name, own
+            yield Prepared(name, own, contents_of({name: request.body.get(name)}))

@@ -50,7 +50,7 @@ class Operation(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Reserve:
-    """Set money aside for a turn (B6)."""
+    """Set money aside for a turn (B6). Nothing can be set aside on any account: what costs nothing is no debt (W9)."""
 
     turn_id: str
     account: str
@@ -72,7 +72,7 @@ class Reserve:
         account = book.accounts.get(self.account)
         if account is None or account.is_closed:
             return _not_usable(account)
-        if not account.is_unlimited and self.nanodollars > account.available:
+        if not account.is_unlimited and self.nanodollars > max(0, account.available):
             return Result.INSUFFICIENT_BALANCE
         if any(book.spent.get(limit.window, 0) + self.nanodollars > limit.nanodollars_max for limit in self.limits):
             return Result.SPEND_LIMIT_REACHED

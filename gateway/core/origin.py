@@ -10,6 +10,7 @@ A route is what its name stands for: once that is another upstream (C2), the one
 
 from __future__ import annotations
 
+import hashlib
 import json
 from dataclasses import dataclass
 from typing import Final
@@ -21,6 +22,8 @@ from gateway.core.marks import CONVERSATION, TURN_STATE, conversation_id, mark
 from gateway.core.request import WHITESPACE, RequestBody, TurnRequest
 
 _DECODER: Final = json.JSONDecoder()
+AFFINITY_CHARACTERS_MAX: Final = 65_536
+"""What is hashed in some 50 µs."""
 BINDING: Final = frozenset({CONTINUATION, ORIGIN_BOUND})
 """Reasons of R10 for which a request is not any route's."""
 
@@ -69,7 +72,14 @@ def _affinity(body: RequestBody, conversation: str | None) -> str:
     key = body.get("prompt_cache_key")
     if conversation is not None:
         return conversation
-    return key if isinstance(key, str) and key else _first_item(body)
+    return _short(key if isinstance(key, str) and key else _first_item(body))
+
+
+def _short(affinity: str) -> str:
+    """It is hashed once for each route: where it is long, an image maybe, its digest stands for it."""
+    if len(affinity) <= AFFINITY_CHARACTERS_MAX:
+        return affinity
+    return hashlib.sha256(affinity.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def _first_item(body: RequestBody) -> str:

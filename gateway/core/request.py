@@ -24,6 +24,8 @@ MEMBERS_MAX: Final = 1024
 """Top-level members of a body, each of which is read by itself: the API knows some forty."""
 KEPT_CHARACTERS_MAX: Final = 65_536
 """A member's text, above which its value is not kept for as long as the turn runs."""
+UTF8_BYTES_MAX: Final = 4
+"""Of one character."""
 _LET_GO: Final = object()
 NAME_CHARACTERS_MAX: Final = 64
 """How much of a client's own text a refusal repeats."""
@@ -52,6 +54,7 @@ class RequestBody:
     """
 
     def __init__(self, raw: bytes) -> None:
+        self.size_bytes = len(raw)
         self.text = _decode(raw)
         self.members: dict[str, Member] = _read_members(self.text)
 
@@ -69,6 +72,11 @@ class RequestBody:
         """A member's value as it was written, None where it is absent."""
         found = self.members.get(name)
         return None if found is None else self.text[found.value_start : found.value_end]
+
+    def extent_bytes_max(self, names: Iterable[str]) -> int:
+        """More bytes than these members take, with what stands between them and the next ones."""
+        found = [self.members[name] for name in names if name in self.members]
+        return UTF8_BYTES_MAX * sum(one.next_start - one.key_start for one in found) + len(found)
 
     @property
     def fields(self) -> Mapping[str, Any]:
@@ -117,6 +125,7 @@ class RequestBody:
             between = "" if name == last else self.text[found.value_end : found.next_start]
             page.add(name, key, written.get(name, own), between, _LET_GO if name in written else found.value)
         rewritten.text = page.end(self.text[spans[-1].value_end :] if spans else "}")
+        rewritten.size_bytes = len(rewritten.text) if rewritten.text.isascii() else len(rewritten.text.encode())
         rewritten.members = page.members
         rewritten.contents = contents
         return rewritten

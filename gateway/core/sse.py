@@ -16,6 +16,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from typing import Final
 
@@ -47,10 +48,12 @@ class BlockTooLarge(Exception):
 
 
 class SSEParser:
-    """One stream's bytes in, its events out. `not_events` counts the blocks that were none (E7)."""
+    """One stream's bytes in, its events out. `not_events` counts the blocks that were none (E7). A block of more than
+    `inline_bytes_max` is left as `long_block` to whoever asks for the next event."""
 
-    def __init__(self, block_bytes_max: int) -> None:
+    def __init__(self, block_bytes_max: int, inline_bytes_max: float = math.inf) -> None:
         self._block_bytes_max = block_bytes_max
+        self._inline_bytes_max = inline_bytes_max
         self._chunk = b""
         self._at = 0
         self._pending = bytearray()
@@ -59,10 +62,16 @@ class SSEParser:
         """What may become a byte order mark; None once the stream has begun."""
         self._has_carriage_returns = False
         self.not_events = 0
+        self.long_block: bytes | None = None
+        """The next block, which is too long to be read here. Whoever reads it puts None in its place."""
 
     def __repr__(self) -> str:
-        waiting = len(self._pending) + len(self._chunk) - self._at
-        return f"<SSEParser {waiting} bytes pending, {self.not_events} blocks were no events>"
+        return f"<SSEParser {self.pending_bytes} bytes pending, {self.not_events} blocks were no events>"
+
+    @property
+    def pending_bytes(self) -> int:
+        """How much has come of what is no whole block yet, or has not been asked for."""
+        return len(self._pending) + len(self._chunk) - self._at
 
     def receive_data(self, chunk: bytes) -> None:
         """Take bytes as they came off the wire, cut anywhere."""
@@ -78,13 +87,16 @@ class SSEParser:
             self._chunk, self._at = chunk, 0
 
     def next_event(self) -> Event | None:
-        """The next complete event, or None until more bytes come. Raises BlockTooLarge."""
+        """The next complete event, or None until more bytes come, or a `long_block` was read. Raises BlockTooLarge."""
         if not self._chunk and not self._pending:
             return None
         event = self._plain_output()
         if event is not None:
             return event
         while (block := self._next_block()) is not None:
+            if len(block) > self._inline_bytes_max:
+                self.long_block = block
+                return None
             event = read_block(block)
             if event is not None:
                 return event

@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Final
 
 from gateway import limits
 from gateway.core.eligibility import STORED, StatePolicy, eligibility, makes_store_explicit
 from gateway.core.failures import Refusal
-from gateway.core.request import RESPONSES, MalformedBody, RequestBody, TurnRequest
+from gateway.core.request import (
+    CUT_FOR_SSE,
+    CUT_FOR_WEBSOCKET,
+    KEPT_CHARACTERS_MAX,
+    RESPONSES,
+    MalformedBody,
+    RequestBody,
+    TurnRequest,
+)
 from gateway.core.values import holds_more_values
 from gateway.downstream.headers import headers_up
 
@@ -16,14 +24,37 @@ REPLAY_HEADER = "x-gateway-replay"
 RETRY_COUNT_HEADER = "x-stainless-retry-count"
 
 
+SHORT_MEMBERS: Final = frozenset(
+    {
+        *CUT_FOR_SSE,
+        *CUT_FOR_WEBSOCKET,
+        "background",
+        "conversation",
+        "max_output_tokens",
+        "model",
+        "previous_response_id",
+        "prompt_cache_key",
+        "store",
+    }
+)
+"""Names, numbers and switches, which are asked for again and again while a turn runs. The value of a long text is not
+kept (core.request): with 30 MB in such a place each question would read them anew, on the event loop."""
+
+
 def read_body(raw: bytes) -> RequestBody:
-    """A JSON object, looked through. Raises Refusal `invalid_json`, or `invalid_request` for too many values."""
+    """A JSON object, looked through. Raises Refusal `invalid_json`, or `invalid_request` for too many values or too
+    long a name."""
     if holds_more_values(raw, limits.BODY_VALUES_MAX):
         raise Refusal("invalid_request", f"the body holds more than {limits.BODY_VALUES_MAX:,} JSON values")
     try:
         body = RequestBody(raw)
     except MalformedBody as error:
         raise Refusal("invalid_json", str(error)) from None
+    for name in SHORT_MEMBERS & body.members.keys():
+        found = body.members[name]
+        if found.value_end - found.value_start > KEPT_CHARACTERS_MAX:
+            text = f"{name!r} has more than {KEPT_CHARACTERS_MAX:,} characters"
+            raise Refusal("invalid_request", text, param=name)
     _ = body.contents  # walked here, which may be a thread, and not when it is first asked for
     body.let_go()
     return body

@@ -16,6 +16,7 @@ import math
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 from urllib.parse import quote, urlencode
 
@@ -25,6 +26,7 @@ from quart import Response, request
 from quart_trio import QuartTrio
 
 from gateway import limits
+from gateway.aside import Aside
 from gateway.core.alias import with_model
 from gateway.core.events import EventClass, JsonObject, event_sequence_number, member, parse_object
 from gateway.core.failures import Failure, FailureKind, Refusal, UpstreamAnswer, gateway_failure
@@ -75,7 +77,9 @@ class ByIDDoor:
         new_request_id: Callable[[], str],
         places: Places,
         meter: Meter,
+        aside: Aside | None = None,
     ) -> None:
+        self._aside = aside or Aside()
         self._homes = homes
         self._background = background
         self._keys = keys
@@ -119,7 +123,7 @@ class ByIDDoor:
         )
 
         async def run(wire: Wire) -> None:
-            forwarding = Forwarding(home, call, HTTPClient(wire, request_id, math.inf), wire)
+            forwarding = Forwarding(home, call, HTTPClient(wire, request_id, math.inf), wire, self._aside)
             await (forwarding.stream() if streams else forwarding.fetch())
             forwarding.log()
             await self._background.saw(home.account, forwarding.seen, home.way.fingerprint)
@@ -159,6 +163,7 @@ class Forwarding:
     call: UpstreamCall
     client: HTTPClient
     wire: Wire
+    aside: Aside
     outcome: str = "client_left"
     began_at: float = field(default_factory=trio.current_time)
     seen: JsonObject | None = None
@@ -182,9 +187,12 @@ class Forwarding:
             await self._fail(answer)
             return
         self.outcome = str(answer.status)
-        self.seen = parse_object(answer.body) if b'"background"' in answer.body else None
+        size_bytes, alias, body = len(answer.body), self.home.alias, answer.body
+        if b'"background"' in body:
+            self.seen = await self.aside.run(size_bytes, partial(parse_object, body))
         content: Headers = (("content-type", answer.header("content-type") or JSON_CONTENT[1]),)
-        body = answer.body if self.home.alias is None else _respelled(answer.body, self.home.alias)
+        if alias is not None:
+            body = await self.aside.run(size_bytes, partial(_respelled, body, alias))
         await self.client.write_answer(answer.status, (*content, *headers_down(answer.headers)), body)
 
     async def stream(self) -> None:
@@ -233,10 +241,12 @@ class Forwarding:
 
     async def _write(self, batch: Batch) -> bool:
         """Whether the last of them is the terminal one."""
-        alias = self.home.alias
-        events = batch.events if alias is None else [with_model(event, alias) for event in batch.events]
+        alias, events = self.home.alias, batch.events
+        size_bytes = sum(len(event.data) for event in events)
+        if alias is not None:
+            events = await self.aside.run(size_bytes, lambda: [with_model(event, alias) for event in batch.events])
         await self.client.write(Deliver(events, self._head))
-        self._number = event_sequence_number(events[-1])
+        self._number = await self.aside.run(size_bytes, partial(event_sequence_number, events[-1]))
         self.seen = member(events[-1].body, "response")
         self.outcome = events[-1].type
         return events[-1].kind is EventClass.TERMINAL

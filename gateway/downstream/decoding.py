@@ -10,10 +10,10 @@ from functools import partial
 from typing import Final
 
 from gateway import limits
+from gateway.aside import Aside
 from gateway.beside_asgi import Inbound
 from gateway.core.failures import Refusal
 from gateway.core.request import RequestBody
-from gateway.downstream.aside import Aside
 from gateway.downstream.bodies import read_body
 from gateway.encodings import Decoder, EncodingError, decoder_for
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
 import trio
@@ -18,6 +19,7 @@ from quart import Response, request
 from quart_trio import QuartTrio
 
 from gateway import limits
+from gateway.aside import Aside
 from gateway.core.eligibility import StatePolicy
 from gateway.core.events import Event
 from gateway.core.failures import PUBLIC_CODES, Failure, Refusal, UpstreamAnswer
@@ -25,7 +27,6 @@ from gateway.core.messages import Deliver, DeliverFailure, Door, Head, Headers, 
 from gateway.core.request import COMPACT, INPUT_TOKENS, RESPONSES, RequestBody
 from gateway.core.whole import bare_response
 from gateway.downstream.addresses import client_address
-from gateway.downstream.aside import Aside
 from gateway.downstream.auth import Keys
 from gateway.downstream.bodies import (
     asks_for_stream,
@@ -172,7 +173,7 @@ class HTTPDoor:
 
     def _client(self, order: Order, wire: Wire, read_at: float) -> HTTPClient:
         if not order.request.streams:
-            return WholeClient(wire, order.turn_id, math.inf)
+            return WholeClient(wire, order.turn_id, self._aside)
         return HTTPClient(wire, order.turn_id, self._start_at(read_at))
 
     def _start_at(self, read_at: float) -> float:
@@ -303,9 +304,14 @@ class HTTPClient:
 class WholeClient(HTTPClient):
     """A client that asked for no stream: it gets one body, the response of the terminal event (H1)."""
 
+    def __init__(self, wire: Wire, request_id: str, aside: Aside) -> None:
+        super().__init__(wire, request_id, math.inf)
+        self._aside = aside
+
     async def _write_events(self, frames: Deliver) -> None:
         passed = () if frames.head is None else headers_down(frames.head.headers)
-        body = bare_response(frames.events[-1])
+        last = frames.events[-1]
+        body = await self._aside.run(len(last.data), partial(bare_response, last))
         await self._write_whole(200, (JSON_CONTENT, *WHOLE_BODY, *self._own_headers(), *passed), body)
 
 

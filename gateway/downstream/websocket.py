@@ -22,6 +22,7 @@ from quart import Response, Websocket, websocket
 from quart_trio import QuartTrio
 
 from gateway import limits
+from gateway.aside import Aside
 from gateway.beside_asgi import INBOUND, Inbound
 from gateway.core.continuation import Heard, Remembered
 from gateway.core.eligibility import StatePolicy
@@ -30,7 +31,6 @@ from gateway.core.keys import Key
 from gateway.core.messages import Door
 from gateway.core.rules import CONNECTION_LIMIT
 from gateway.downstream.addresses import client_address
-from gateway.downstream.aside import Aside
 from gateway.downstream.auth import Keys
 from gateway.downstream.bodies import turn_request
 from gateway.downstream.connections import Departure, direct_of
@@ -253,7 +253,7 @@ class Connection:
         if isinstance(frame, Create):
             await self._create(frame)
         else:
-            await self._send(_steer_refusal(frame))
+            await self._send(await self._aside.run(frame.size_bytes, partial(_steer_refusal, frame)))
         self._inbound.give_back(frame.size_bytes)
 
     async def _create(self, frame: Create) -> None:
@@ -283,7 +283,7 @@ class Connection:
         made: Remembered | None = None
         if heard.ending is not None:
             making = partial(self.memory.made_of, order.request, order.remembered, heard)
-            made = await self._aside.run(heard.size_bytes, making)
+            made = await self._aside.run(heard.size_bytes + order.size_bytes, making)
         self.memory.learn(lane, order.remembered, heard, made)
 
     async def _admit(self) -> Key:

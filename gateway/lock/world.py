@@ -17,8 +17,8 @@ from typing import Any, Final
 import trio
 
 from gateway.app import Gateway, Parts
+from gateway.aside import at_once
 from gateway.config import Config, ConfigError, Problem, parse
-from gateway.downstream.aside import at_once
 from gateway.lock.notation import Speaker
 from gateway.lock.scenario import MODEL, Scenario, ScenarioError, Swap, UpstreamReply
 from gateway.lock.stores import Stores

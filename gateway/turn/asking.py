@@ -5,9 +5,12 @@ What was never sent is asked of one other route; whatever else comes of it is th
 
 from __future__ import annotations
 
+from functools import partial
+
 import structlog
 import trio
 
+from gateway.aside import Aside
 from gateway.core.failures import Failure, FailureKind
 from gateway.core.messages import AttemptEnded, Batch, Deliver, DeliverFailure, Opened
 from gateway.core.rules import EXPIRED, Clock
@@ -17,32 +20,35 @@ from gateway.turn.selection import Chosen, Selection
 logger = structlog.get_logger("gateway.turn")
 
 
-async def ask(selection: Selection, order: Order, model: Model, first: Chosen) -> Deliver | DeliverFailure:
+async def ask(
+    selection: Selection, order: Order, model: Model, first: Chosen, aside: Aside
+) -> Deliver | DeliverFailure:
     """The answer, whole; `model` has the routes that may be asked, of which `first` is."""
     request = order.request
-    answer = await _ask(first, order)
+    answer = await _ask(first, order, aside)
     if isinstance(answer, DeliverFailure) and answer.failure.kind is FailureKind.NEVER_SENT:
         tried = (first.route.name,)
         house = selection.circumstances(model, tried, request)
         if house.another_route_is_left and not (house.is_throttled or house.is_draining):
-            answer = await _ask(selection.replacement(model, tried, request), order)
+            answer = await _ask(selection.replacement(model, tried, request), order, aside)
     return answer
 
 
-async def _ask(chosen: Chosen, order: Order) -> Deliver | DeliverFailure:
+async def _ask(chosen: Chosen, order: Order, aside: Aside) -> Deliver | DeliverFailure:
     """One exchange, which tells of its route's health what a turn would tell (C3)."""
     try:
-        answer = await _exchange(chosen.route, order)
+        answer = await _exchange(chosen.route, order, aside)
         chosen.place.ended(answer.failure if isinstance(answer, DeliverFailure) else None)
     finally:
         chosen.place.leave()
     return answer
 
 
-async def _exchange(route: Route, order: Order) -> Deliver | DeliverFailure:
+async def _exchange(route: Route, order: Order, aside: Aside) -> Deliver | DeliverFailure:
     """One exchange. It has as long as a turn's first event would have (T2)."""
     request = order.request
-    call = UpstreamCall(order.turn_id, route.body(request), request.headers, streams=False, path=request.path)
+    body = await aside.run(request.body.size_bytes, partial(route.body, request))
+    call = UpstreamCall(order.turn_id, body, request.headers, streams=False, path=request.path)
     sending, receiving = trio.open_memory_channel[Stamped](0)
     answer: Deliver | DeliverFailure = _failed(EXPIRED[Clock.T2])
     with trio.move_on_after(route.terms.first_event_seconds):

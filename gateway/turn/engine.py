@@ -12,6 +12,7 @@ from functools import partial
 import structlog
 
 from gateway import limits
+from gateway.aside import Aside
 from gateway.core.continuation import Path, Remembered, expanded, is_expandable, path_of, prepared
 from gateway.core.eligibility import StatePolicy
 from gateway.core.failures import Refusal
@@ -40,7 +41,9 @@ class Engine:
         rules: TurnRules,
         write_seconds: float = limits.WRITE_SECONDS_MAX,
         wall_clock: Callable[[], float] = time.time,
+        aside: Aside | None = None,
     ) -> None:
+        self._aside = aside or Aside()
         self._selection = selection
         self._keeping = keeping
         self._rules = rules
@@ -69,11 +72,12 @@ class Engine:
             order, model, first, books = await self._admit(order, client)
             if _is_answered_here(order, first):
                 first.place.leave()
-                await answer_warm_up(order, client, books, self._wall_clock(), self._write_seconds)
+                await answer_warm_up(order, client, books, self._wall_clock(), self._write_seconds, self._aside)
                 return
             self._selection.turn_began()
             rules = self._rules_of(order)
-            turn = RunningTurn(order, client, model, first, books, self._selection, rules, self._write_seconds)
+            patience, aside = self._write_seconds, self._aside
+            turn = RunningTurn(order, client, model, first, books, self._selection, rules, patience, aside)
             if self._drain_ends_at is not None:
                 turn.signal(DrainStarted(self._drain_ends_at))
             self._running.add(turn)
@@ -96,7 +100,7 @@ class Engine:
         try:
             with self._selection.turn():
                 order, model, first = await self._choose(self._selection.model(order.request.model), order)
-                return await ask(self._selection, order, model, first)
+                return await ask(self._selection, order, model, first, self._aside)
         except Refusal:
             raise
         except Exception:
@@ -110,9 +114,10 @@ class Engine:
             order, model, first = await self._choose(model, order)
             with ExitStack() as refused:
                 refused.callback(first.place.leave)
-                if _is_answered_here(order, first):
+                is_answered_here = _is_answered_here(order, first)
+                if is_answered_here:
                     require_rememberable(order)
-                books = await open_books(self._keeping, order, model, client.door)
+                books = await open_books(self._keeping, order, model, client.door, is_answered_here=is_answered_here)
                 refused.pop_all()
         except Refusal:
             raise
@@ -127,14 +132,14 @@ class Engine:
     async def _choose(self, model: Model, order: Order) -> tuple[Order, Model, Chosen]:
         """The first route, the model with those that may follow it, and the order as it goes to them: a continuation
         that is remembered may be another request by then (W10). Raises Refusal."""
-        order = self._on_its_way(model, order)
+        order = await self._on_its_way(model, order)
         model, first = await self._placed(model, order)
         if order.request.is_warm_up and first.route.remembers:
             model = remembering(model)
         return order, model, first
 
-    def _on_its_way(self, model: Model, order: Order) -> Order:
-        """W10."""
+    async def _on_its_way(self, model: Model, order: Order) -> Order:
+        """W10. What is written anew may be megabytes."""
         held, request = order.remembered, order.request
         if held is None:
             return order
@@ -142,27 +147,39 @@ class Engine:
         maker = None if origin is None else origin.maker
         route = next((r for r in model.routes if maker is not None and maker.is_still(r.name, r.fingerprint)), None)
         can_be_expanded = is_expandable(held, stores_by_default=route is None or route.stores_by_default)
+        if request.body.get("conversation") is not None:
+            return _as_it_came(order, is_known_upstream=origin is not None or not can_be_expanded)
         is_held = route is not None and self._selection.holds(model, request, route.name, held.response_id)
         path = path_of(is_held=is_held, is_expandable=can_be_expanded)
         if path is Path.SOCKET and route is not None and can_be_expanded:
             request = replace(request, elsewhere=partial(_in_full, request, held, order.policy, route))
         elif path is Path.EXPANDED:
-            request = expanded(request, held, order.policy) or request
+            full = await self._aside.run(order.size_bytes, partial(expanded, request, held, order.policy))
+            request = full or request
         elif path is Path.ORIGIN:
-            request = prepared(request, held, order.policy)
+            request = await self._aside.run(order.size_bytes, partial(prepared, request, held, order.policy))
         return replace(order, request=request)
 
     async def _placed(self, model: Model, order: Order) -> tuple[Model, Chosen]:
         """Whatever binds a request binds it to one route (O2, O3)."""
-        bond = bond_of(order.request)
+        bond = await self._aside.run(order.request.body.size_bytes, partial(bond_of, order.request))
         if bond is None:
             return model, self._selection.first(model, order.request)
-        origin = await self._keeping.origins.of_bond(order.account, bond)
+        origin = await self._keeping.origins.of_bond(order.account, bond, partial(self._selection.has_left, model))
         if origin is None:
             first = self._selection.by_affinity(model, order.request, order.account, bond.affinity)
         else:
             first = self._selection.only(model, order.request, origin)
         return narrowed(model, first.route), first
+
+
+def _as_it_came(order: Order, *, is_known_upstream: bool) -> Order:
+    """S2: no upstream takes a conversation beside what it goes on from; its own words say so best. What none of them
+    knows is refused here: raises Refusal `invalid_request`."""
+    if not is_known_upstream:
+        text = "'previous_response_id' and 'conversation' exclude each other"
+        raise Refusal("invalid_request", text, param="conversation")
+    return order
 
 
 def _in_full(request: TurnRequest, held: Remembered, policy: StatePolicy, route: Route) -> TurnRequest:

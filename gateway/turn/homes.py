@@ -95,9 +95,11 @@ class KnownHomes:
         is_name = 0 < len(response_id) <= ID_CHARACTERS_MAX and response_id.strip(".") != ""
         origin = await self._origins.of_response(account, response_id) if is_name else None
         if origin is None:
-            raise Refusal("response_not_found", f"the response {response_id[:64]!r} is not known here")
+            raise _not_known(response_id)
         way = self._ways.get(origin.route)
         if way is None or not origin.maker.is_still(origin.route, way.fingerprint):
+            if not origin.is_stored:
+                raise _not_known(response_id)
             return Home(account, origin.route, origin.model, await self._way_back(account, response_id))
         if self._house.is_cooling(origin.route):
             raise Refusal("no_route_available", "the route that made the response is cooling down")
@@ -109,3 +111,7 @@ class KnownHomes:
         if way is None:
             raise Refusal("no_route_available", "the route that made the response is not there any more")
         return way
+
+
+def _not_known(response_id: str) -> Refusal:
+    return Refusal("response_not_found", f"the response {response_id[:64]!r} is not known here")

@@ -13,19 +13,20 @@ from gateway.ports import Model, Order, TurnOpening
 from gateway.turn.books import BookKeeping, Books
 
 
-async def open_books(keeping: BookKeeping, order: Order, model: Model, door: Door) -> Books:
+async def open_books(
+    keeping: BookKeeping, order: Order, model: Model, door: Door, *, is_answered_here: bool = False
+) -> Books:
     """Set the money aside and record the turn. Raises Refusal `insufficient_balance` or `ledger_unavailable`."""
     request = order.request
     input_tokens = estimate_input_tokens(input_measure(request, order.remembered), keeping.parts)
-    limit = request.max_output_tokens
-    output_tokens = model.max_output_tokens if limit is None else limit
+    output_tokens = _output_tokens(request, model)
     amount = reservation_nanodollars(input_tokens, output_tokens, _candidate_prices(model, request))
     opening = TurnOpening(
         turn_id=order.turn_id,
         account=order.account,
         model=model.name,
         door=door,
-        reserved_nanodollars=amount,
+        reserved_nanodollars=0 if is_answered_here else amount,
         opened_at=time.time(),
         client_retry_count=request.client_retry_count,
         client_address=order.client_address,
@@ -36,7 +37,7 @@ async def open_books(keeping: BookKeeping, order: Order, model: Model, door: Doo
         keeping,
         opening,
         input_tokens,
-        order.spend_limits,
+        () if is_answered_here else order.spend_limits,
         is_stored=is_stored,
         is_whole=not request.streams,
         is_background=is_background,
@@ -45,6 +46,15 @@ async def open_books(keeping: BookKeeping, order: Order, model: Model, door: Doo
     )
     await books.open()
     return books
+
+
+def _output_tokens(request: TurnRequest, model: Model) -> int:
+    """B6, W9: a warm-up generates nothing. What an upstream reads for one is the house's affair (B9), and set aside all
+    the same: an account that could not pay for it has no turn to prepare."""
+    if request.is_warm_up:
+        return 0
+    limit = request.max_output_tokens
+    return model.max_output_tokens if limit is None else limit
 
 
 def _candidate_prices(model: Model, request: TurnRequest) -> tuple[Price, ...]:

@@ -120,7 +120,7 @@ class Origins:
         response that is neither stored nor held by a socket is nowhere, and not asked for anywhere (O2)."""
         steps: dict[str, Step] = {}
         if told.response_id is not None and (is_stored or is_held):
-            origin = Origin(account, told.response_id, maker.route, model, maker.place)
+            origin = Origin(account, told.response_id, maker.route, model, maker.place, is_stored)
             self._remember((account, RESPONSE, told.response_id), origin)
             if is_stored:
                 steps["learn_origin"] = partial(self._records.learn_origin, origin)
@@ -159,13 +159,14 @@ class Origins:
         except LedgerUnavailable:
             raise _away() from None
 
-    async def of_bond(self, account: str, bond: Bond) -> Maker | None:
-        """The route that a request must go to, None if that is not known and it continues no response. Raises Refusal
-        `previous_response_not_found` or `ledger_unavailable`."""
+    async def of_bond(self, account: str, bond: Bond, is_gone: Callable[[Maker], bool]) -> Maker | None:
+        """The route that a request must go to, None if that is not known and it continues no response. What a route
+        held on a socket went with it if the route `is_gone`: its client learns that it must send everything. Raises
+        Refusal `previous_response_not_found` or `ledger_unavailable`."""
         if bond.response_id is None:
             return await self._of_marks(account, bond.marks)
         origin = await self.of_response(account, bond.response_id)
-        if origin is None:
+        if origin is None or not (origin.is_stored or not is_gone(origin.maker)):
             text = f"the response {bond.response_id[:64]!r} is not known here"
             raise Refusal("previous_response_not_found", text, param="previous_response_id")
         return origin.maker

@@ -21,11 +21,13 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import partial
 
 import structlog
 import trio
 
 from gateway import limits
+from gateway.aside import Aside
 from gateway.core.alias import with_model
 from gateway.core.eligibility import reasons_on
 from gateway.core.events import ITEM_DONE
@@ -73,8 +75,10 @@ class RunningTurn:
         selection: Selection,
         rules: TurnRules,
         write_seconds: float,
+        aside: Aside,
     ) -> None:
         self._order = order
+        self._aside = aside
         self._client = client
         self._model = model
         self._first = first.route
@@ -157,26 +161,29 @@ class RunningTurn:
                 await self._step(arrived, at)
 
     async def _read_upstream(self, route: Route, inputs: Inlet, reading: trio.CancelScope) -> None:
-        request = self._order.request
-        call = UpstreamCall(
+        with reading:
+            try:
+                await route.upstream.attempt(await self._call(route), inputs)
+            except Exception:
+                logger.exception("internal_error", turn_id=self._order.turn_id)
+                await self._tell_bug(inputs)
+            finally:
+                inputs.close()
+
+    async def _call(self, route: Route) -> UpstreamCall:
+        """What goes up, spliced: megabytes of it beside the loop."""
+        request, elsewhere = self._order.request, route.elsewhere(self._order.request)
+        return UpstreamCall(
             self._order.turn_id,
-            route.body(request),
+            await self._aside.run(request.body.size_bytes, partial(route.body, request)),
             request.headers,
             continues=request.body.get("previous_response_id"),
             streams=request.streams,
             generates=not request.is_warm_up,
             path=request.path,
             is_background=request.is_background,
-            elsewhere=route.elsewhere(request),
+            elsewhere=None if elsewhere is None else partial(self._aside.run, self._order.size_bytes, elsewhere),
         )
-        with reading:
-            try:
-                await route.upstream.attempt(call, inputs)
-            except Exception:
-                logger.exception("internal_error", turn_id=self._order.turn_id)
-                await self._tell_bug(inputs)
-            finally:
-                inputs.close()
 
     async def _tell_bug(self, inputs: Inlet) -> None:
         """An adapter's bug ends the turn behind the events that came before it, unless it has ended already."""
@@ -278,7 +285,7 @@ class RunningTurn:
             self._outgoing.clear()
             self._writing.cancel()
         self._note_request_id(arrived)
-        for command in self._commands(arrived, at):
+        for command in self._commands(await self._as_client_reads(arrived), at):
             if isinstance(command, Replay):
                 await self._replay(command)
             elif isinstance(command, Finish):
@@ -297,17 +304,18 @@ class RunningTurn:
 
     def _commands(self, arrived: Input, at: float) -> Sequence[Command]:
         """The machine's commands, its question about the house answered in between."""
-        commands = self._turn.step(self._as_client_reads(arrived), at)
+        commands = self._turn.step(arrived, at)
         if any(isinstance(command, Consult) for command in commands):
             house = self._selection.circumstances(self._model, self._tried, self._order.request)
             commands += self._turn.step(house, at)
         return commands
 
-    def _as_client_reads(self, arrived: Input) -> Input:
+    async def _as_client_reads(self, arrived: Input) -> Input:
         """M3: a route's own name of the model is not the client's affair."""
         if not self._is_aliased or not isinstance(arrived, Batch):
             return arrived
-        return Batch([with_model(event, self._order.request.model) for event in arrived.events])
+        model, size_bytes = self._order.request.model, sum(len(event.data) for event in arrived.events)
+        return await self._aside.run(size_bytes, lambda: Batch([with_model(event, model) for event in arrived.events]))
 
     async def _replay(self, replay: Replay) -> None:
         """Discard the attempt, record it beside what goes on, and start another on another route (R15)."""

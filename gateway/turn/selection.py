@@ -126,11 +126,17 @@ class Selection:
     def only(self, model: Model, request: TurnRequest, origin: Maker) -> Chosen:
         """O2: the route that made what the request goes on from; no other will do, be it of that name (C2). Raises
         Refusal as `first` does."""
-        route = next((route for route in model.routes if origin.is_still(route.name, route.fingerprint)), None)
+        route = _made_by(origin, model)
         if route is None:
             text = f"the route that has what the request goes on from does not serve the model {model.name!r}"
             raise Refusal("no_route_available", text)
         return self.first(narrowed(model, route), request, "the route that has what the request goes on from")
+
+    def has_left(self, model: Model, maker: Maker) -> bool:
+        """W10, C2, C3: whether a route was taken away, became another upstream, or drains: its sockets are closed then.
+        One that cools down, or is full, may be back."""
+        route = _made_by(maker, model)
+        return route is None or route.is_draining or not self._tables.stands(model, route)
 
     def holds(self, model: Model, request: TurnRequest, origin: str, response_id: str) -> bool:
         """W10: whether a route could take a continuation on the socket that holds what it goes on from."""
@@ -205,6 +211,10 @@ class Selection:
         if self._house.is_cooling(route.name):
             return "cooling down", self._house.cools_for_seconds(route.name)
         return "full", 0.0
+
+
+def _made_by(maker: Maker, model: Model) -> Route | None:
+    return next((route for route in model.routes if maker.is_still(route.name, route.fingerprint)), None)
 
 
 def narrowed(model: Model, route: Route) -> Model:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from functools import partial
 from typing import Final
 
 import trio
 
+from gateway.aside import Aside
 from gateway.core.continuation import is_self_contained
 from gateway.core.failures import Refusal
 from gateway.core.messages import Deliver, Finish
@@ -27,14 +29,15 @@ def require_rememberable(order: Order) -> None:
 
 
 async def answer_warm_up(
-    order: Order, client: Downstream, books: Books, created_at: float, write_seconds: float
+    order: Order, client: Downstream, books: Books, created_at: float, write_seconds: float, aside: Aside
 ) -> None:
     """Both events, while the books are closed: nothing is charged, and no attempt was made. A client that takes
     nothing is left alone after `write_seconds` (T6)."""
     ended = Ended(EndedBy.TERMINAL, output_delivered=False, usage=None, failed=False)
     finish = Finish("completed", None, ended, own_response_id=warm_up_id(order.turn_id))
     previous = None if order.remembered is None else order.remembered.response_id
-    events = warm_up_events(order.turn_id, order.request, previous, created_at)
+    telling = partial(warm_up_events, order.turn_id, order.request, previous, created_at)
+    events = await aside.run(order.request.body.size_bytes, telling)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(books.close, finish, None)
         with trio.move_on_after(write_seconds), suppress(*GONE):

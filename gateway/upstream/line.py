@@ -62,6 +62,7 @@ class Frames:
     """Text frames that one read completed, and when that was."""
 
     payloads: list[bytes]
+    size_bytes: int
     at: float
 
 
@@ -136,9 +137,10 @@ class Line:
         payloads: list[bytes] = []
         while self._inbox and self._inbox[0][1] == at and len(payloads) < limits.BATCH_EVENTS_MAX:
             payloads.append(self._inbox.popleft()[0])
-        self._inbox_bytes -= sum(map(len, payloads))
+        size_bytes = sum(map(len, payloads))
+        self._inbox_bytes -= size_bytes
         self._room.set()
-        return Frames(payloads, at)
+        return Frames(payloads, size_bytes, at)
 
     def finish(self, response_id: str | None) -> None:
         """A terminal event was read, and nothing behind it."""

@@ -13,7 +13,6 @@ from typing import Final
 import h11
 import trio
 
-from gateway.core.messages import Headers
 from gateway.upstream.scripted import Break, Call, Close, Raw, Reply, Script, Silence, Step, as_asked
 
 OWN_FRAMING: Final = ("content-length", "transfer-encoding", "connection")
@@ -42,6 +41,8 @@ class ScriptedSocket:
         self._script = script
         self._reply = reply
         self._request = h11.Connection(h11.SERVER)
+        self._head: h11.Request | None = None
+        self._body = bytearray()
         self._call: Call | None = None
         self._pieces: Iterator[Step] = iter(())
 
@@ -50,22 +51,24 @@ class ScriptedSocket:
         """It serves no second call."""
         return False
 
-    async def send_all(self, data: bytes) -> bool:
+    async def send_all(self, data: bytes | memoryview) -> bool:
         """The request, in any pieces."""
         await trio.lowlevel.checkpoint()
-        self._request.receive_data(data)
-        headers: Headers = ()
-        method, path, body = "", "", b""
+        self._request.receive_data(bytes(data))
         while (event := self._request.next_event()) not in (h11.NEED_DATA, h11.PAUSED):
             if isinstance(event, h11.Request):
-                headers = tuple((name.decode("latin-1"), value.decode("latin-1")) for name, value in event.headers)
-                method, path = event.method.decode("ascii"), event.target.decode("ascii")
+                self._head = event
             elif isinstance(event, h11.Data):
-                body += event.data
-            elif isinstance(event, h11.EndOfMessage):
-                self._call = self._script.note_call(headers, body, method=method, path=path)
-                self._pieces = _pieces(as_asked(self._reply, self._call))
+                self._body += event.data
+            elif isinstance(event, h11.EndOfMessage) and self._head is not None:
+                self._was_called(self._head)
         return True
+
+    def _was_called(self, head: h11.Request) -> None:
+        headers = tuple((name.decode("latin-1"), value.decode("latin-1")) for name, value in head.headers)
+        method, path = head.method.decode("ascii"), head.target.decode("ascii")
+        self._call = self._script.note_call(headers, bytes(self._body), method=method, path=path)
+        self._pieces = _pieces(as_asked(self._reply, self._call))
 
     async def receive(self) -> bytes:
         """What the script says next. Raises OSError."""

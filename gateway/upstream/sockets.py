@@ -83,7 +83,7 @@ class UpstreamSocket:
         except ssl.SSLZeroReturnError:
             return b""
 
-    async def send_all(self, data: bytes) -> bool:
+    async def send_all(self, data: bytes | memoryview) -> bool:
         """Write it; False if the peer spoke before it had all, and is not sent the rest. Raises NothingWritten, and
         OSError once a byte was written."""
         await trio.lowlevel.checkpoint_if_cancelled()

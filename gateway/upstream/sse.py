@@ -26,11 +26,12 @@ import structlog
 import trio
 
 from gateway import limits
+from gateway.aside import Aside
 from gateway.core.events import Event, EventClass, parse_object
 from gateway.core.failures import RETRYABLE_CODES, Failure, UpstreamAnswer
 from gateway.core.messages import AttemptEnded, Batch, Head, Headers, Opened
 from gateway.core.request import TurnRequest
-from gateway.core.sse import BlockTooLarge, SSEParser
+from gateway.core.sse import BlockTooLarge, SSEParser, read_block
 from gateway.core.whole import is_cut_short, whole_event
 from gateway.encodings import Decoder, EncodingError, decoder_for
 from gateway.ports import Inputs, UpstreamCall
@@ -69,11 +70,12 @@ class SSESettings:
 
 
 class SSEUpstream:
-    """One route's upstream, called by `caller`."""
+    """One route's upstream, called by `caller`. What is megabytes long is read by `aside`."""
 
-    def __init__(self, settings: SSESettings, caller: Caller) -> None:
+    def __init__(self, settings: SSESettings, caller: Caller, aside: Aside | None = None) -> None:
         self._settings = settings
         self._caller = caller
+        self._aside = aside or Aside()
 
     def __repr__(self) -> str:
         return f"<SSEUpstream over {self._caller!r}>"
@@ -134,7 +136,8 @@ class SSEUpstream:
         body = await _read_body(answer, decoder, self._settings.event_bytes_max)
         if body is None:
             return too_large(f"the answer is larger than {self._settings.event_bytes_max} bytes")
-        return self._no_object(answer.status, body) or UpstreamAnswer(answer.status, head, body)
+        found = await self._aside.run(len(body), partial(self._no_object, answer.status, body))
+        return found or UpstreamAnswer(answer.status, head, body)
 
     def _no_object(self, status: int, body: bytes) -> Failure | None:
         """P9: what the API answers is an object; only where nothing was to be said there may be none."""
@@ -158,7 +161,7 @@ class SSEUpstream:
         if not call.streams:
             return await self._whole(answer, head, decoder, inputs)
         if _is_event_stream(head):
-            parser = SSEParser(self._settings.event_bytes_max)
+            parser = SSEParser(self._settings.event_bytes_max, limits.INLINE_BODY_BYTES_MAX)
             try:
                 return await self._stream(answer, head, parser, decoder, inputs)
             finally:
@@ -183,11 +186,12 @@ class SSEUpstream:
         except (Broken, EncodingError) as error:
             return await _broken(_why(error), body, inputs)
         data = bytes(body.data)
-        event = whole_event(data)
+        at = trio.current_time()
+        event = await self._aside.run(len(data), partial(whole_event, data))
         if event is not None:
-            await inputs.send((Batch([event]), trio.current_time()))
+            await inputs.send((Batch([event]), at))
             return None
-        if is_cut_short(data) or not data:
+        if not data or await self._aside.run(len(data), partial(is_cut_short, data)):
             return await _broken("the upstream ended the body before the response was whole", body, inputs)
         return self._bad_response("it is no response", data)
 
@@ -201,28 +205,49 @@ class SSEUpstream:
             while chunk := await answer.read():
                 for piece in decoder.decode(chunk):
                     parser.receive_data(piece)
-                    if await _send_events(parser, inputs):
+                    if await self._send_events(parser, inputs):
                         await _drain(answer)
                         return None
         except BlockTooLarge as error:
             return too_large(str(error))
         decoder.end()
-        return await _end_of_stream(parser, inputs)
+        return await self._end_of_stream(parser, inputs)
 
+    async def _end_of_stream(self, parser: SSEParser, inputs: Inputs) -> Failure | None:
+        at = trio.current_time()
+        event = await self._aside.run(parser.pending_bytes, partial(parser.receive_end, clean=True))
+        if event is not None:
+            await inputs.send((Batch([event]), at))
+            if event.kind is EventClass.TERMINAL:
+                return None
+        return read_error("the upstream ended the stream without a terminal event")
 
-async def _send_events(parser: SSEParser, inputs: Inputs) -> bool:
-    """Send all complete events in batches; whether the last one is terminal. Raises BlockTooLarge behind them."""
-    at = trio.current_time()
-    while True:  # noqa: ASYNC913 - it goes round only behind a send
-        events, too_large = _take_events(parser)
-        if events:
-            await inputs.send((Batch(events), at))
-        if too_large is not None:
-            raise too_large
-        if events and events[-1].kind is EventClass.TERMINAL:
-            return True
-        if len(events) < limits.BATCH_EVENTS_MAX:
+    async def _send_events(self, parser: SSEParser, inputs: Inputs) -> bool:
+        """Send all complete events in batches; whether the last one is terminal. Raises BlockTooLarge behind them."""
+        at = trio.current_time()
+        while True:  # noqa: ASYNC913 - it goes round only behind a send, or a block that was read
+            events, too_large = _take_events(parser)
+            if events:
+                await inputs.send((Batch(events), at))
+            if too_large is not None:
+                raise too_large
+            if events and events[-1].kind is EventClass.TERMINAL:
+                return True
+            if parser.long_block is not None:
+                if await self._send_long(parser, parser.long_block, inputs, at):
+                    return True
+            elif len(events) < limits.BATCH_EVENTS_MAX:
+                return False
+
+    async def _send_long(self, parser: SSEParser, block: bytes, inputs: Inputs, at: float) -> bool:
+        """The same for one event of megabytes, which takes longer to read than others may wait."""
+        parser.long_block = None
+        event = await self._aside.run(len(block), partial(read_block, block))
+        if event is None:
+            parser.not_events += 1
             return False
+        await inputs.send((Batch([event]), at))
+        return event.kind is EventClass.TERMINAL
 
 
 def _take_events(parser: SSEParser) -> tuple[list[Event], BlockTooLarge | None]:
@@ -245,7 +270,8 @@ def _log_what_was_not_forwarded(parser: SSEParser, call: UpstreamCall) -> None:
     """E7, E9: blocks that were no events (comments too), and events that came in one read with the terminal one."""
     behind = 0
     with suppress(BlockTooLarge):
-        while parser.next_event() is not None:
+        while parser.next_event() is not None or parser.long_block is not None:
+            parser.long_block = None
             behind += 1
     if behind or parser.not_events:
         logger.info(
@@ -259,15 +285,6 @@ async def _drain(answer: Answer) -> None:
     with suppress(Broken):
         while await answer.read():
             pass
-
-
-async def _end_of_stream(parser: SSEParser, inputs: Inputs) -> Failure | None:
-    event = parser.receive_end(clean=True)
-    if event is not None:
-        await inputs.send((Batch([event]), trio.current_time()))
-        if event.kind is EventClass.TERMINAL:
-            return None
-    return read_error("the upstream ended the stream without a terminal event")
 
 
 async def _read_error_body(answer: Answer, decoder: Decoder | None) -> bytes | None:

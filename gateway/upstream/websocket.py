@@ -21,6 +21,7 @@ import ssl
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Final, Protocol
 from urllib.parse import urlsplit
 
@@ -28,6 +29,7 @@ import structlog
 import trio
 
 from gateway import limits
+from gateway.aside import Aside
 from gateway.core.events import Event, EventClass, member, read_event, response_id
 from gateway.core.failures import RETRYABLE_CODES, Failure
 from gateway.core.messages import AttemptEnded, Batch, Head, Headers, Opened
@@ -77,8 +79,10 @@ class WebSocketUpstream:
         connect: Connect | None = None,
         name: str = "upstream",
         over_http: OverHTTP | None = None,
+        aside: Aside | None = None,
     ) -> None:
         self._settings = settings
+        self._aside = aside or Aside()
         self._connect = connect or Network(settings.base_url)
         self._line_settings = _line_settings(settings, name)
         self._pool = Pool(settings.idle_sockets_max)
@@ -135,13 +139,13 @@ class WebSocketUpstream:
         if idle is not None:
             async with self._held(idle):
                 await idle.let_die()
-                if await idle.send(_create_on(idle, call)):
+                if await idle.send(await _create_on(idle, call)):
                     return await self._listen(idle, Head(is_framed=True), call, inputs)
             logger.info("upstream_socket_lost", upstream=self._line_settings.name, why="found dead")
         line = Line(self._line_settings, self._connect, headers)
         async with self._held(line):
             await line.open()
-            if line.failure is None and await line.send(_create_on(line, call)):
+            if line.failure is None and await line.send(await _create_on(line, call)):
                 return await self._listen(line, Head(line.handshake, is_framed=True), call, inputs)
             return line.failure or never_sent("the upstream closed the connection as it was opened")
 
@@ -167,7 +171,7 @@ class WebSocketUpstream:
         reading = _Reading()
         try:
             while not reading.is_over and (frames := await line.take()) is not None:
-                events = reading.events_of(frames.payloads)
+                events = await self._aside.run(frames.size_bytes, partial(reading.events_of, frames.payloads))
                 end = _bad_end(events, call)
                 if end is not None:
                     await self._tell_bad(events[: end[0]], end[1], events[end[0]].data, frames.at, inputs)
@@ -194,11 +198,11 @@ def _has_no_frame(asked: TurnRequest | UpstreamCall) -> bool:
     return asked.path != RESPONSES or asked.is_background
 
 
-def _create_on(line: Line, call: UpstreamCall) -> bytes:
+async def _create_on(line: Line, call: UpstreamCall) -> bytes:
     """W10: the line that holds what the call goes on from gets it as it is; any other knows nothing of that."""
     if call.elsewhere is None or line.response_id == call.continues:
         return call.body
-    return call.elsewhere()
+    return await call.elsewhere()
 
 
 class _Reading:

@@ -148,3 +148,13 @@ def test_a_mark_is_a_digest_whatever_the_text() -> None:
     }
     assert len(marks) == 15
     assert {len(one) for one in marks} == {64}
+
+
+@pytest.mark.parametrize(("length", "is_whole"), [(65_536, True), (65_537, False)])
+def test_a_long_first_item_is_hashed_once(length: int, is_whole: bool) -> None:
+    """O3: whatever it is, requests that begin with it have one affinity, and others have another."""
+    text = "x" * (length - 2)
+    bonds = [bond_of(asked(prompt={"id": "p"}, input=one)) for one in (text, text, f"{text[:-1]}y")]
+    assert bonds[0] is not None
+    assert (bonds[0].affinity == f'"{text}"') is is_whole
+    assert bonds[0] == bonds[1] != bonds[2]

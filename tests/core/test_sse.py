@@ -517,3 +517,18 @@ def test_a_payload_becomes_a_block_with_its_type_and_a_line_for_each_of_its_line
 ) -> None:
     """E10, P1: the type only where it is a plain name."""
     assert sse_block(event_type, payload) == block
+
+
+def test_a_long_block_is_left_to_who_asks() -> None:
+    """P7: between others, in its place; one of just the length is read."""
+    short, just, long = (b'data: {"type":"x","a":"' + b"x" * size + b'"}\n\n' for size in (10, 73, 74))
+    assert (len(just), len(long)) == (100, 101)
+    parser = SSEParser(1000, 100)
+    parser.receive_data(short + just + long + short)
+    heard = [parser.next_event(), parser.next_event(), parser.next_event()]
+    assert [event and event.block for event in heard] == [short, just, None]
+    assert parser.long_block == long
+    parser.long_block = None
+    last = parser.next_event()
+    assert last is not None
+    assert (last.block, parser.long_block, parser.pending_bytes) == (short, None, 0)

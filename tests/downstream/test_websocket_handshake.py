@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
 from gateway.lock.driver import AUTHORIZED, Headers, connect
 from gateway.lock.virtual import virtual_run
+from gateway.upstream.scripts import event
 from support.gateways import create_frame, world
 from support.voices import ANSWERED, A
 
@@ -129,3 +131,19 @@ async def test_the_upgrade_s_headers_go_up_with_each_turn() -> None:
 
     assert [dict(call.headers).get("openai-beta") for call in w.calls] == ["responses_websockets"] * 2
     assert ["cookie" in dict(call.headers) for call in w.calls] == [False] * 2
+
+
+async def test_what_an_upstreams_handshake_says_stops_at_a_client_that_has_had_its_own() -> None:
+    """H4, H5, E10: the client's codex headers go up in it; its answer is in no frame, and events like it pass."""
+    said = (("x-codex-turn-state", "state of a"), ("x-models-etag", "etag of a"))
+    told = event("codex.rate_limits", rate_limits={"primary": 1})
+    reply = A.reply(A.created, told, A.delta(), A.completed())
+    w = world(replace(reply, headers=(*reply.headers, *said)), route='transport = "websocket"')
+    async with connect(w.app, "websocket", headers=(*AUTHORIZED, ("x-codex-window-id", "w"))) as client:
+        client.send_text(create_frame())
+        await client.wait_for(lambda client: client.last_words == 1)
+        client.leave()
+
+    assert dict(w.calls[0].headers)["x-codex-window-id"] == "w"
+    assert client.told == ["created", "codex.rate_limits", "output_text.delta", "completed"]
+    assert [word in str(client.headers) + client.body.decode() for _, word in said] == [False, False]

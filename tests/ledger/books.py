@@ -108,7 +108,7 @@ class Model:
             is_same = self.reserved[asked.turn_id] == wanted
             return Result.EXISTS if is_same else Result.EXISTS_WITH_DIFFERENT_AMOUNT
         available = self.balances[asked.account] - self.open_of(asked.account)
-        if BALANCES[asked.account] is not None and wanted[1] > available:
+        if BALANCES[asked.account] is not None and wanted[1] > max(0, available):
             return Result.INSUFFICIENT_BALANCE
         self.reserved[asked.turn_id] = wanted
         return Result.CREATED

@@ -89,7 +89,7 @@ class PlainLedger:
             return "account_not_found"
         if purse.is_closed:
             return "account_closed"
-        if not purse.is_unlimited and asked.nanodollars > purse.balance - self.open_on(asked.account):
+        if not purse.is_unlimited and asked.nanodollars > max(0, purse.balance - self.open_on(asked.account)):
             return "insufficient_balance"
         if any(self.used_in(limit.window) + asked.nanodollars > limit.nanodollars_max for limit in asked.limits):
             return "spend_limit_reached"

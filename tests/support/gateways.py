@@ -20,12 +20,12 @@ import httpx2
 import trio
 
 from gateway.app import Gateway, Parts
+from gateway.aside import RunAside, at_once
 from gateway.config import Config, parse
 from gateway.core.accounts import Entry
 from gateway.core.money import Reserved
 from gateway.core.origin import Maker
 from gateway.core.rules import TurnRules
-from gateway.downstream.aside import RunAside, at_once
 from gateway.keys.memory import MemoryKeys
 from gateway.ledger.memory import MemoryLedger
 from gateway.lock.driver import AUTHORIZED, DEMO_KEY, Client, Headers, connect

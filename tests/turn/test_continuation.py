@@ -142,6 +142,35 @@ async def test_what_came_out_of_state_that_is_elsewhere_is_not_remembered(fields
     assert (told, w.called) == (["error previous_response_not_found"], ["a"])
 
 
+@pytest.mark.parametrize(("transport", "store"), [("", True), (WEBSOCKET, True), (WEBSOCKET, False)])
+@in_orders(1)
+async def test_an_upstream_itself_refuses_what_it_may_know_beside_a_conversation(transport: str, store: bool) -> None:
+    """W10, S2: the API takes no conversation beside what a request goes on from: nothing is written anew."""
+    w = world([answer("resp_1", message("one")), A.status(400)], B.answer(), route=transport)
+    async with socket(w) as client:
+        await ask(client, store=store)
+        await ask(client, store=store, previous_response_id="resp_1", conversation="conv_1")
+    assert body_of(w.calls[1]) == {"input": "hi", "previous_response_id": "resp_1", "conversation": "conv_1"}
+    assert w.called == ["a", "a"]
+
+
+@pytest.mark.parametrize("generate", [False, ...])
+@in_orders(1)
+async def test_what_only_the_gateway_knows_is_not_gone_on_from_beside_a_conversation(generate: Any) -> None:
+    """W10, S2: refused as what it is, before anything is reserved."""
+    w = world(answer("resp_1_1", message("one")))
+    async with socket(w) as client:
+        await ask(client, generate=generate)
+        told = await ask(client, previous_response_id="resp_1_1", conversation={"id": "conv_1"})
+    assert told == ["error invalid_request"]
+    error = client.events[-1].payload["error"]
+    assert (error["param"], error["message"]) == (
+        "conversation",
+        "'previous_response_id' and 'conversation' exclude each other",
+    )
+    assert len(w.reserved) == 1
+
+
 # --- evicted --------------------------------------------------------------------------------------------------------
 
 

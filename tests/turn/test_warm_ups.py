@@ -129,13 +129,35 @@ async def test_a_lane_has_its_warm_up_and_its_frames_its_name() -> None:
 
 @in_orders(1)
 async def test_a_warm_up_needs_what_a_turn_needs() -> None:
-    """W4, B6, X: a key, a model, money to set aside; and a route that could serve what follows."""
-    w = world(A.answer(), balance="0")
+    """W4, X: a key, a model, and a route that could serve what follows."""
+    w = world(A.answer())
     async with socket(w) as client:
-        assert await ask(client, generate=False) == ["error insufficient_balance"]
         assert await ask(client, generate=False, model="other") == ["error model_not_found"]
         w.house.cooling.add("a")
         assert await ask(client, generate=False) == ["error no_route_available"]
+
+
+@pytest.mark.parametrize("limit", ["", 'spend_per_day = "0.000001"'])
+@in_orders(1)
+async def test_a_warm_up_that_is_answered_here_needs_no_money(limit: str) -> None:
+    """W9, B6: it costs nothing, so nothing is set aside, whatever the account or its key has left."""
+    w = world(A.answer(), balance="0" if not limit else "1000", key=limit)
+    async with socket(w) as client:
+        assert await ask(client, **PREPARED) == WARMED
+        refused = "spend_limit_reached" if limit else "insufficient_balance"
+        assert await ask(client, previous_response_id="resp_1_1") == [f"error {refused}"]
+    assert (w.reserved, w.money, w.called) == ([0], ["voided"], [])
+
+
+@in_orders(1)
+async def test_an_overdrawn_account_may_warm_up() -> None:
+    """W9, B6: what one turn took too much holds no other back that takes nothing."""
+    w = world(answer("resp_x", message("x")), balance="0.0000025")
+    async with socket(w) as client:
+        await ask(client, max_output_tokens=1, input="")
+        assert await ask(client, generate=False) == WARMED
+        assert await ask(client) == ["error insufficient_balance"]
+    assert w.money == [f"settled {cost(5, 1)} overdrawn", "voided"]
 
 
 @in_every_order
@@ -194,6 +216,16 @@ async def test_a_websocket_route_gets_the_warm_up_and_what_follows_on_the_same_s
     assert [body_of(call) for call in w.calls] == [PREPARED, {"input": "hi", "previous_response_id": "resp_w"}]
     assert w.money == ["voided", f"settled {cost(5, 1)}"]
     assert w.house_paid == cost(18, 0)
+
+
+@pytest.mark.parametrize(("balance", "told"), [("0.000001", WARMED), ("0", ["error insufficient_balance"])])
+@in_orders(1)
+async def test_a_warm_up_that_goes_up_sets_aside_what_is_read_for_it(balance: str, told: list[str]) -> None:
+    """W9, B6, B9: nothing is generated. The house pays for what is read, but only for who could pay for it."""
+    w = world(A.reply(upstreams_warm_up("resp_w")), route=WEBSOCKET, balance=balance)
+    async with socket(w) as client:
+        assert await ask(client, generate=False) == told
+    assert (len(w.called), w.charged) == (len(told) - 1, 0)
 
 
 @in_orders(1)

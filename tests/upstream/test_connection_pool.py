@@ -19,7 +19,7 @@ class Quiet:
     async def receive(self) -> bytes:
         raise NotImplementedError
 
-    async def send_all(self, data: bytes) -> bool:
+    async def send_all(self, data: bytes | memoryview) -> bool:
         raise NotImplementedError
 
     def close(self) -> None:

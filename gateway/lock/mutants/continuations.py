@@ -14,10 +14,12 @@ from gateway.core.request import TurnRequest
 from gateway.downstream import bodies
 from gateway.lock.mutants.flips import Mutant, everywhere, swapped
 from gateway.lock.world import Change
+from gateway.ports import Model, Order, Origin
 from gateway.turn import engine
 from gateway.turn.books import Books
 from gateway.turn.memory import ConnectionMemory, Lane
-from gateway.turn.origins import Traces
+from gateway.turn.opening import _output_tokens, open_books
+from gateway.turn.origins import Origins, Traces
 from gateway.turn.selection import Selection
 from gateway.turn.warm_up import require_rememberable
 from gateway.upstream import websocket
@@ -41,6 +43,14 @@ def _warm_ups() -> Iterator[Mutant]:
     def charging(books: Books, *arguments: Any, **options: Any) -> None:
         opened(books, *arguments, **{**options, "is_warm_up": False})
 
+    opened_here = open_books
+
+    async def setting_aside(*arguments: Any, **_options: Any) -> Books:
+        return await opened_here(*arguments)
+
+    def as_any_turn(_request: TurnRequest, model: Model) -> int:
+        return model.max_output_tokens
+
     over_http = everywhere(bodies.refuse_warm_up, lambda _body: None)
     anything = everywhere(require_rememberable, lambda _order: None)
     yield Mutant("W9: a warm-up is taken over HTTP", ("W9", "X2"), over_http)
@@ -51,6 +61,13 @@ def _warm_ups() -> Iterator[Mutant]:
     yield Mutant(
         "W9: what a warm-up generates is passed on", ("W9", "B9"), swapped(websocket, "_bad_end", lambda *_: None)
     )
+    yield Mutant(
+        "W9: what a warm-up prepared is lost where turns are stored",
+        ("W9",),
+        swapped(engine, "prepared", lambda request, *_: request),
+    )
+    yield Mutant("W9: money is set aside for a warm-up", ("W9", "B6"), everywhere(open_books, setting_aside))
+    yield Mutant("B6: a warm-up reserves output", ("B6", "W9"), everywhere(_output_tokens, as_any_turn))
     yield Mutant("W9: what a warm-up prepared is lost", ("W9",), swapped(continuation, "PREPARED", ()))
     for name in continuation.PREPARED:
         rest = tuple(other for other in continuation.PREPARED if other != name)
@@ -58,6 +75,12 @@ def _warm_ups() -> Iterator[Mutant]:
 
 
 def _ways() -> Iterator[Mutant]:
+    known = Origins.of_response
+
+    async def nowhere(self: Origins, account: str, named: str) -> Origin | None:
+        found = await known(self, account, named)
+        return None if found is None else replace(found, is_stored=False)
+
     def not_for_the_route(remembered: Remembered, *, stores_by_default: bool) -> bool:
         return is_expandable(remembered, stores_by_default=stores_by_default or True)
 
@@ -67,6 +90,13 @@ def _ways() -> Iterator[Mutant]:
     def own_measure(request: TurnRequest, _held: Remembered | None) -> InputMeasure:
         return request.body.contents.measure
 
+    def only_as_it_is(order: Order, *, is_known_upstream: bool) -> Order:
+        return as_it_came(order, is_known_upstream=is_known_upstream or True)
+
+    as_it_came = engine._as_it_came
+    yield Mutant("W10: what a socket held is there for ever", W10, swapped(Selection, "has_left", lambda *_: False))
+    yield Mutant("W10: what is stored goes with its route", ("W10", "O2"), swapped(Origins, "of_response", nowhere))
+    yield Mutant("S2: a chain is refused late beside a conversation", ("S2",), everywhere(as_it_came, only_as_it_is))
     yield Mutant("W10: no socket holds anything", W10, swapped(Selection, "holds", lambda *_: False))
     yield Mutant("W10: what can be expanded is expanded", W10, everywhere(path_of, expanded_first))
     yield Mutant("B6: what went before is not reserved", ("B6", "W10"), everywhere(input_measure, own_measure))

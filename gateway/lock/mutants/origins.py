@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -51,9 +51,9 @@ def _learning() -> Iterator[Mutant]:
 def _choosing() -> Iterator[Mutant]:
     asked = Origins.of_bond
 
-    async def guessed(self: Origins, account: str, bond: Bond) -> Maker | None:
+    async def guessed(self: Origins, account: str, bond: Bond, is_gone: Callable[[Maker], bool]) -> Maker | None:
         try:
-            return await asked(self, account, bond)
+            return await asked(self, account, bond, is_gone)
         except Refusal:
             return None
 

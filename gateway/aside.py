@@ -1,4 +1,5 @@
-"""Work on large bodies, beside the event loop: what takes a second in there would stop every other turn for as long.
+"""Work on large bodies, frames and events, beside the event loop: what takes half a second in there would stop every
+other turn for as long.
 
 A thread still takes the interpreter from the loop, some milliseconds at a time; two would take it twice as often and
 be no faster. So one body is worked on after the other, in the order in which they came, and small ones, which are
