@@ -15,7 +15,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import structlog
 import trio
@@ -23,7 +23,8 @@ from quart_trio import QuartTrio
 
 from gateway import limits
 from gateway.aside import Aside, RunAside, in_a_thread
-from gateway.config import Config, ConfigError, Problem, load
+from gateway.config import Config, ConfigError, load
+from gateway.config.workers import worker_of, workers_of
 from gateway.core.eligibility import StatePolicy
 from gateway.core.money import Basis, ChargePolicy, PartTokens
 from gateway.core.rules import TurnRules
@@ -59,11 +60,6 @@ from gateway.turn.selection import Selection
 
 logger = structlog.get_logger("gateway.app")
 
-WORKER: Final = "GATEWAY_WORKER"
-"""The environment's name for which worker of a supervisor this is, from 0 on: each has a metrics port of its own."""
-WORKERS: Final = "GATEWAY_WORKERS"
-"""The environment's name for how many workers there are: each has its part of what they share (C6)."""
-
 
 def new_request_id() -> str:
     """An id that nobody can guess: 128 bits."""
@@ -94,7 +90,7 @@ class Gateway:
     def __init__(self, config: Config, parts: Parts | None = None) -> None:
         """Raises ConfigError if the environment says nonsense of which worker this is."""
         parts = parts or Parts()
-        self.worker = _number(os.environ, WORKER, otherwise=0)
+        self.worker = worker_of(os.environ)
         self.workers = workers_of(os.environ)
         as_read = config
         self.config = config = replace(config, limits=config.limits.shared_by(self.workers))
@@ -301,19 +297,6 @@ def _places(config: Config) -> BoundedPlaces:
         turns_max=bounds.turns_max,
         turns_per_key_max=bounds.turns_per_key_max,
     )
-
-
-def workers_of(environ: Mapping[str, str]) -> int:
-    """How many workers share what is there at once (C6), this one among them. Raises ConfigError."""
-    return _number(environ, WORKERS, otherwise=1)
-
-
-def _number(environ: Mapping[str, str], name: str, *, otherwise: int) -> int:
-    """What the environment says of this worker: a number no less than the one that holds if it says nothing."""
-    text = environ.get(name) or str(otherwise)
-    if not (text.isascii() and text.isdecimal() and int(text) >= otherwise):
-        raise ConfigError([Problem("the environment", name, "is not such a number", f"write {otherwise} or more")])
-    return int(text)
 
 
 def _read_configured() -> Config:

@@ -6,10 +6,13 @@ web framework.
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
 from typing import Final
 
 import click
+
+from gateway.cli.imports import importing
 
 COMMANDS: Final = {
     # each has its own name in its module
@@ -37,8 +40,13 @@ class Commands(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """The command of that name, imported now."""
-        module = COMMANDS.get(cmd_name)
-        command = None if module is None else getattr(import_module(module), cmd_name)
+        name = COMMANDS.get(cmd_name)
+        if name is None:
+            return None
+        if name not in sys.modules:
+            with importing():
+                import_module(name)
+        command = getattr(sys.modules[name], cmd_name)
         return command if isinstance(command, click.Command) else None
 
 

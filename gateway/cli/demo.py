@@ -22,11 +22,12 @@ import click
 import trio
 
 from gateway.app import Gateway, Parts
-from gateway.cli.serve import run_until_stopped, serve_gateway, with_server
+from gateway.cli.configured import with_server
+from gateway.cli.serving import run_until_stopped, serve_gateway
 from gateway.cli.welcome import welcome
 from gateway.config import Config, parse
+from gateway.server.listening import listen, url_of
 from gateway.server.logs import configure_logs
-from gateway.server.serve import listen, url_of
 from gateway.turn.house import PatientHouse
 from gateway.upstream.scripted import Break, Reply, Script, serve_scripted
 from gateway.upstream.scripts import http_failure, text_answer, two_step_failure

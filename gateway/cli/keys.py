@@ -15,8 +15,8 @@ from typing import Any, Final
 import click
 
 from gateway.cli.accounts import REFUSALS, table
+from gateway.cli.configured import read_config
 from gateway.cli.live_store import NOT_DONE, config_option, json_option, live_store
-from gateway.cli.serve import read_config
 from gateway.cli.written import DOLLARS, DURATION, NAME, NAMES, TIME_ZONE, UNTIL, Until, told_time
 from gateway.config import Config
 from gateway.config.amounts import dollars

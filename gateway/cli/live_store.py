@@ -13,7 +13,7 @@ from typing import Final
 import click
 
 from gateway.cli.books import ledger_settings, opened, read_only, require_store
-from gateway.cli.serve import DEFAULT_FILE
+from gateway.cli.configured import DEFAULT_FILE
 from gateway.store.database import Database
 from gateway.store.schema import check_version, prepare
 from gateway.stores import database_of

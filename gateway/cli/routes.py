@@ -16,14 +16,14 @@ from typing import Any, Final, TypeVar
 import click
 
 from gateway import limits
-from gateway.app import WORKERS
+from gateway.cli.configured import DEFAULT_FILE
 from gateway.cli.control import ANSWER_SECONDS_MAX, NoGateway, control_option, table_of_workers, unchecked_answer
 from gateway.cli.routes_shown import shown, shown_offline
-from gateway.cli.serve import DEFAULT_FILE
 from gateway.cli.unusable import Unusable
 from gateway.cli.workers import WORKERS_MAX
 from gateway.config import Candidate, ConfigError, load, load_routes
 from gateway.config.files import read_routes_text
+from gateway.config.workers import WORKERS
 from gateway.server.routes_desk import UNUSABLE
 from gateway.server.routes_shown import table_as_shown
 

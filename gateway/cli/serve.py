@@ -6,48 +6,28 @@ gateway serve --workers 4    supervises four of these (cli/workers.py), each sta
 
 from __future__ import annotations
 
-import gc
 import os
 import ssl
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import AsyncExitStack
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Final
 
 import click
-import structlog
-import trio
 
-from gateway import limits
-from gateway.app import Gateway, Parts, workers_of
+from gateway.cli.configured import DEFAULT_FILE, read_config, with_server
+from gateway.cli.imports import importing
 from gateway.cli.unusable import Unusable
 from gateway.cli.workers import WORKERS_MAX, PlaceType, launcher, supervise
 from gateway.config import Candidate, Config, ConfigError, Problem, load
-from gateway.core.messages import Door
-from gateway.server import hardened
-from gateway.server import serve as server
-from gateway.server.accepting import WayDown
-from gateway.server.admin import PORT_MAX
-from gateway.server.commands import SingleProcess, commands_of
-from gateway.server.control import CannotControl, Control, control_socket, own_path
-from gateway.server.descriptors import fit_sockets
-from gateway.server.hardened.patience import Pace
+from gateway.config.workers import workers_of
 from gateway.server.last_good import LastGood
+from gateway.server.listening import PORT_MAX
 from gateway.server.logs import configure_logs
-from gateway.server.posts import State
-from gateway.server.routes_desk import Read, RoutesDesk
+from gateway.server.place import Place
 from gateway.server.tls import CannotUseTLS, tls_context
-from gateway.server.worker import Place, work
-from gateway.store.database import StoreAway, StoreUnusable
 
-logger = structlog.get_logger("gateway.server")
-
-DEFAULT_FILE: Final = Path("gateway.toml")
 WILDCARDS: Final = frozenset({"0.0.0.0", "::"})
-CUT_SHORT: Final = 1
-"""The exit code after a second signal: turns were cut."""
 
 
 @click.command()
@@ -99,17 +79,20 @@ def serve(
         check_metrics_ports(file, config, range(workers))
         check_store(file, config, workers)
     configure_logs(config.server.log_format, config.server.log_level, None if place is None else place.number)
-    if place is not None:
-        gateway = gateway_of(config, read)
-        tell_last_good(gateway, problems)
-        run_until_stopped(partial(_serve_place, gateway, tls, place))
-    elif workers > 1:
+    if place is None and workers > 1:
         last_good = LastGood(config, partial(read_for_workers, file, given, workers))
         supervise(last_good, workers, launcher(file, workers, given), place_named(file, host, port), read)
+        return
+    with importing():  # most of a start: a supervisor serves nobody, and a file with mistakes is told of without it
+        from gateway.cli import serving
+    gateway = serving.gateway_of(config, read)
+    if place is not None:
+        serving.tell_last_good(gateway, problems)
+        serving.run_until_stopped(partial(serving.serve_place, gateway, tls, place))
     else:
-        gateway = gateway_of(config, read)
         check_metrics_ports(file, config, range(gateway.worker, gateway.worker + 1))
-        run_until_stopped(partial(_serve, gateway, tls, read), named=place_named(file, host, port))
+        served = partial(serving.serve_alone, gateway, tls, read)
+        serving.run_until_stopped(served, named=place_named(file, host, port))
 
 
 def started_with(
@@ -128,14 +111,6 @@ def started_with(
         kept = load(file, os.environ, workers=workers, kept=last_good)
         return with_server(kept, **given), error.message.splitlines()
     return config, ()
-
-
-def tell_last_good(gateway: Gateway, problems: Sequence[str]) -> None:
-    """Of a worker that serves it because of these problems; it reads the files again as soon as it serves."""
-    if problems:
-        table = gateway.config.table_hash[: limits.TABLE_DIGITS]
-        logger.error("last_good_serves", table=table, problems=problems)
-        gateway.reloading.ask()
 
 
 def tls_of(config: Config) -> ssl.SSLContext | None:
@@ -162,18 +137,6 @@ def shared_with(environ: Mapping[str, str]) -> int:
         return workers_of(environ)
     except ConfigError as error:
         raise Unusable(str(error)) from None
-
-
-def gateway_of(config: Config, read: Callable[[], Config] | None = None) -> Gateway:
-    """The gateway of this process, its stores opened."""
-    try:
-        return Gateway(config, Parts(read=read))
-    except ConfigError as error:
-        raise Unusable(str(error)) from None
-    except (StoreAway, StoreUnusable) as error:
-        raise Unusable(f"ledger: {error}") from None
-    except OSError as error:
-        raise Unusable(f"ledger.spool: {error}; let the gateway's user write there, or name another folder") from None
 
 
 def store_problem(file: Path, config: Config, workers: int) -> Problem | None:
@@ -216,120 +179,7 @@ def check_metrics_ports(file: Path, config: Config, workers: range) -> None:
         raise Unusable(f"{file}: server.metrics_port: is {first}, and {settings.port} is served at; {fix}")
 
 
-async def _serve(gateway: Gateway, tls: ssl.SSLContext | None, read: Read) -> bool:
-    settings = gateway.config.server
-    listeners = await server.listen(settings.host, settings.port)
-    single = SingleProcess(gateway.worker, lambda: gateway.engine.running_turns, gateway.reloading, gateway.live)
-    desk = RoutesDesk(single, read, lambda: gateway.reloading.config)
-    ended_by_itself = False
-    async with AsyncExitStack() as held:
-        control = await _open_control(held, settings.control_socket, listeners[0].socket.getsockname()[1])
-        async with trio.open_nursery() as nursery:
-            if control is not None:
-                nursery.start_soon(Control({**commands_of(single), **desk.commands}).serve, control)
-            ended_by_itself = await serve_gateway(
-                gateway,
-                listeners,
-                on_listening=partial(single.enter, State.READY),
-                on_drain=partial(single.enter, State.DRAINING),
-                tls=tls,
-            )
-            nursery.cancel_scope.cancel()
-    return ended_by_itself
-
-
-async def _open_control(held: AsyncExitStack, named: str | None, port: int) -> trio.SocketListener | None:
-    """The control socket, for as long as the stack holds it. What the configuration names is there or nothing is
-    served; one that nobody has named is a convenience, without which a process serves all the same."""
-    try:
-        path = own_path(named, os.environ, port)
-        listener = await held.enter_async_context(control_socket(path))
-    except CannotControl as error:
-        if named is not None:
-            raise
-        logger.warning("control_not_available", why=str(error))
-        return None
-    logger.info("control_listening", path=str(path))
-    return listener
-
-
-async def _serve_place(gateway: Gateway, tls: ssl.SSLContext | None, place: Place) -> bool:
-    serving = partial(serve_gateway, gateway, tls=tls)
-    return await work(place, serving, lambda: gateway.engine.running_turns, gateway.reloading, gateway.live)
-
-
-async def serve_gateway(
-    gateway: Gateway,
-    listeners: Sequence[trio.SocketListener],
-    way_down: WayDown | None = None,
-    on_listening: Callable[[], None] = lambda: None,
-    *,
-    on_drain: Callable[[], None] = lambda: None,
-    tls: ssl.SSLContext | None = None,
-) -> bool:
-    """Serve it until a signal. Whether its turns could end by themselves."""
-    settings, bounds = gateway.config.server, gateway.config.limits
-
-    def drain() -> None:
-        gateway.drain()
-        on_drain()
-
-    gateway.sockets.fit(fit_sockets(bounds.sockets_max, bounds.turns_max))
-    async with gateway.services():
-        return await server.serve(
-            gateway.app,
-            listeners,
-            on_drain=drain,
-            on_cut_short=gateway.cut_short,
-            on_reload=gateway.reloading.ask,
-            drain_seconds=settings.drain_timeout,
-            websocket_message_bytes_max=bounds.body_bytes_max,
-            write_seconds=settings.write_timeout,
-            pace=Pace(
-                settings.head_timeout, settings.body_pause, bounds.body_bytes_per_second_min, settings.body_timeout
-            ),
-            sockets=gateway.sockets,
-            on_cut=gateway.meter.connection_cut,
-            on_refused=partial(gateway.meter.refused, Door.HTTP),
-            inbound=gateway.inbound,
-            is_fast=settings.data_plane == "fast",
-            tls=tls,
-            way_down=way_down,
-            on_listening=on_listening,
-        )
-
-
 def place_named(file: Path, host: str | None, port: int | None) -> str:
     """Where the address to listen on was given, as the beginning of what is wrong with it."""
     settings = (("server.host", "--host", host), ("server.port", "--port", port))
     return ", ".join(f"{file}: {key}" if value is None else option for key, option, value in settings) + ": "
-
-
-def run_until_stopped(main: Callable[[], Awaitable[bool]], named: str = "") -> None:
-    """The process's Trio run, its end as an exit code. `named` leads what is wrong with the address."""
-    try:
-        hardened.install()  # it is told here, and not by a traceback out of the run
-        ended_by_itself = trio.run(main)
-        gc.freeze()  # the process is over: to look through what 500 cut turns leave took 0.9 s of its last five
-    except server.CannotListen as error:
-        raise Unusable(f"{named}{error}") from None
-    except (hardened.UnmeasuredVersion, CannotControl) as error:
-        raise Unusable(str(error)) from None
-    if not ended_by_itself:
-        raise click.exceptions.Exit(CUT_SHORT)
-
-
-def read_config(file: Path, workers: int = 1) -> Config:
-    """The configuration in the file; every problem on its own line where there is one."""
-    try:
-        return load(file, os.environ, workers=workers)
-    except ConfigError as error:
-        is_missing = file == DEFAULT_FILE and not file.exists()
-        hint = "\nname one with --config; `gateway demo` needs none" if is_missing else ""
-        raise Unusable(f"{error}{hint}") from None
-
-
-def with_server(config: Config, **given: object) -> Config:
-    """The configuration with the command line's own settings of its `server` table; None leaves the file's."""
-    update = {name: value for name, value in given.items() if value is not None}
-    return replace(config, server=config.server.model_copy(update=update))

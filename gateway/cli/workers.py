@@ -15,17 +15,17 @@ import structlog
 import trio
 
 import gateway
-from gateway.app import WORKER, WORKERS
 from gateway.cli.unusable import Unusable
+from gateway.config.workers import WORKER, WORKERS
 from gateway.server.commands import commands_of
 from gateway.server.control import CannotControl, Control, control_socket, own_path
 from gateway.server.last_good import LastGood
+from gateway.server.listening import CannotListen
+from gateway.server.place import Place
 from gateway.server.posts import Launch
 from gateway.server.reuseport import SharedAddress
 from gateway.server.routes_desk import Read, RoutesDesk
-from gateway.server.serve import CannotListen
 from gateway.server.supervisor import Supervisor
-from gateway.server.worker import Place
 
 logger = structlog.get_logger("gateway.supervisor")
 

@@ -12,6 +12,7 @@ sources.py     secrets by env, file or inline
 instants.py    time zones, and when a key ends
 addresses.py   base URLs and headers                references.py what only shows between two tables
 problems.py    a problem: file, key path, fix       explain.py    validation errors in words
+workers.py     which worker of how many this is
 """
 
 from collections.abc import Mapping, Sequence

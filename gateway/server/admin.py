@@ -25,14 +25,13 @@ import trio
 from hypercorn import Config
 
 from gateway import limits
-from gateway.server.serve import CannotListen, listen, url_of
+from gateway.server.listening import PORT_MAX, CannotListen, listen, url_of
 
 logger = structlog.get_logger("gateway.server")
 
 LEVELS: Final = ("debug", "info", "warning", "error", "critical")
 EXPOSITION: Final = "text/plain; version=0.0.4; charset=utf-8"
 JSON: Final = "application/json"
-PORT_MAX: Final = 65535
 CLOSE_SECONDS: Final = 1.0
 """What a scrape may still take when the gateway ends."""
 

@@ -14,9 +14,9 @@ from datetime import UTC, datetime
 from typing import Any, Protocol
 
 from gateway.server.control import Answer, Command
+from gateway.server.place import Live
 from gateway.server.posts import State, as_shown, live_row
 from gateway.server.reloading import ASKED, Reloading
-from gateway.server.worker import Live
 
 ONLY_ONE = (
     "a single process cannot be restarted without a cut, for there is no other to serve meanwhile; "

@@ -14,8 +14,8 @@ from typing import Any, Final, NamedTuple
 
 import trio
 
-from gateway.server import worker as words
-from gateway.server.worker import Place
+from gateway.server import place as words
+from gateway.server.place import Place
 
 BACKOFF_SECONDS_MIN: Final = 0.1
 """How long a post is empty after its holder died; ever longer if that happens again and again."""

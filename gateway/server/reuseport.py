@@ -15,7 +15,7 @@ from typing import Any
 
 import trio
 
-from gateway.server.serve import CONNECTIONS_WAITING_MAX, CannotListen
+from gateway.server.listening import CONNECTIONS_WAITING_MAX, CannotListen
 
 Address = tuple[socket.AddressFamily, tuple[Any, ...]]
 

@@ -8,13 +8,12 @@
     SIGHUP          --> on_reload()        models and routes are read anew (C2)
     SIGUSR2         --> a log line: what it asks for is the supervisor's to do
 
-The process's main function calls `listen`, then `serve`. Hypercorn's own command line is for trying things out: it
-knows nothing of a drain, and its workers cut each other's streams.
+The process's main function calls `listen` (listening.py), then `serve`. Hypercorn's own command line is for trying
+things out: it knows nothing of a drain, and its workers cut each other's streams.
 """
 
 from __future__ import annotations
 
-import errno
 import logging
 import signal
 import socket
@@ -32,20 +31,17 @@ from gateway.server.accepting import WayDown, accept_connections
 from gateway.server.hardened.inbound import InboundBytes
 from gateway.server.hardened.patience import Pace
 from gateway.server.hardened.settings import HardenedConfig
+from gateway.server.listening import url_of
+from gateway.server.place import DRAIN_MARGIN_SECONDS
 from gateway.server.sockets import Sockets
 
 logger = structlog.get_logger("gateway.server")
 
-CONNECTIONS_WAITING_MAX: Final = 1024
-"""Connections that the kernel holds until they are accepted: a burst of clients that reconnect after a restart."""
 KEEP_ALIVE_SECONDS: Final = 75.0
 """An idle connection is kept longer than clients (5 s) and proxies (60 s) keep it: they close it, so that no request
 meets a closing socket."""
 HEADER_BYTES_MAX: Final = 65_536
 """Agents send some KiB of headers, proxies add some."""
-DRAIN_MARGIN_SECONDS: Final = 1.5
-"""After the drain's end cut turns still write their last frames; their books are shielded and close all the same. With
-what a last write and a TLS goodbye may take, the process has ended 5 s after the drain's end."""
 CUT_SHORT_SECONDS_MAX: Final = 1.0
 """After a second signal turns still hand over what they hold and say why they end; a client that reads nothing does not
 hold that up, and neither does anything that is no turn."""
@@ -54,41 +50,6 @@ WRITE_MARGIN_SECONDS: Final = 1.0
 AT_ITS_PACE: Final = Pace()
 PROBES_MAX: Final = 3
 """Unanswered keep-alive probes after which the kernel gives a silent peer up."""
-
-FIXES: Final = {
-    errno.EADDRINUSE: "stop what listens there, or choose another port (0 takes any free one)",
-    errno.EACCES: "choose a port above 1023, or give the process the right to take it",
-    errno.EADDRNOTAVAIL: "choose an address of this machine: 127.0.0.1 for itself only, 0.0.0.0 for all",
-}
-FIX: Final = "choose another host or port"
-RESOLVING: Final = "choose a host name that resolves, or an address"
-
-
-class CannotListen(Exception):
-    """The port cannot be opened: says which, why, and what to do."""
-
-    def __init__(self, host: str, port: int, error: OSError | ValueError) -> None:
-        if isinstance(error, ValueError):
-            why, fix = "that is no host name", RESOLVING
-        else:
-            why = error.strerror or str(error)
-            fix = RESOLVING if isinstance(error, socket.gaierror) else FIXES.get(error.errno or 0, FIX)
-        super().__init__(f"cannot listen on {host}, port {port}: {why}; {fix}")
-
-
-async def listen(host: str, port: int) -> Sequence[trio.SocketListener]:
-    """Open the port on every address that `host` stands for. Raises CannotListen."""
-    try:
-        return await trio.open_tcp_listeners(port, host=host, backlog=CONNECTIONS_WAITING_MAX)
-    except (OSError, ValueError) as error:  # a part of a name may be empty or too long (UnicodeError)
-        cause = error
-    raise CannotListen(host, port, cause)
-
-
-def url_of(listener: trio.SocketListener, scheme: str = "http") -> str:
-    """Where a client on this machine finds an open port."""
-    host, port = listener.socket.getsockname()[:2]
-    return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
 
 
 async def serve(

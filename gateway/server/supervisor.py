@@ -32,13 +32,13 @@ from typing import Any, Final
 import structlog
 import trio
 
-from gateway.server import worker as words
+from gateway.server import place as words
 from gateway.server.last_good import LastGood
 from gateway.server.lines import LineReader, LineTooLong
+from gateway.server.listening import CannotListen
+from gateway.server.place import DRAIN_MARGIN_SECONDS, Place
 from gateway.server.posts import BACKOFF_SECONDS_MIN, Launch, Post, State, Worker, open_process
 from gateway.server.reuseport import SharedAddress
-from gateway.server.serve import DRAIN_MARGIN_SECONDS, CannotListen
-from gateway.server.worker import Place
 
 logger = structlog.get_logger("gateway.supervisor")
 

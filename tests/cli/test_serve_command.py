@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from gateway.cli import gateway
-from gateway.cli.serve import read_config, with_server
+from gateway.cli.configured import read_config, with_server
 
 SMALLEST = """
 [accounts.main]

@@ -27,7 +27,7 @@ from websockets.sync.client import connect
 
 from e2e.scenarios import ANSWER, KEY, WORDS, write_configuration
 from gateway.cli import gateway as command_line
-from gateway.cli.serve import read_config, with_server
+from gateway.cli.configured import read_config, with_server
 from gateway.cli.workers import supervise
 from gateway.server.last_good import LastGood
 from gateway.server.posts import Launch

@@ -17,7 +17,7 @@ from gateway import limits
 from gateway.lock.driver import connect
 from gateway.lock.virtual import virtual_run
 from gateway.metrics import PrometheusMeter
-from gateway.server.serve import DRAIN_MARGIN_SECONDS
+from gateway.server.place import DRAIN_MARGIN_SECONDS
 from gateway.server.supervisor import END_MARGIN_SECONDS
 from support.gateways import world
 from support.runbook import RUNBOOK, bounds, with_limits

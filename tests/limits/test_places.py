@@ -10,9 +10,9 @@ from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
 import pytest
 import trio
 
-from gateway.app import WORKER, WORKERS
 from gateway.config import ConfigError, Limits
 from gateway.config.tables import SHARED
+from gateway.config.workers import WORKER, WORKERS
 from gateway.core.failures import Refusal
 from gateway.lock.driver import Client, connect, post
 from gateway.turn.places import BoundedPlaces, Room

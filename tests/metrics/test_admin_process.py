@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 import httpx2
 import pytest
 
-from gateway.app import WORKER
+from gateway.config.workers import WORKER
 from support.processes import PATIENCE_SECONDS, Process, gateway_process, serving_gateway
 
 CONFIGURATION = """

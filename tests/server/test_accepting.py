@@ -12,7 +12,7 @@ from hypercorn import Config
 from gateway import limits
 from gateway.lock.virtual import virtual_run
 from gateway.server.accepting import WayDown, accept_connections
-from gateway.server.serve import listen
+from gateway.server.listening import listen
 from gateway.server.sockets import Sockets
 
 pytestmark = pytest.mark.trio(run=virtual_run)

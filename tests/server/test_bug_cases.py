@@ -20,7 +20,9 @@ from trio.testing import lockstep_stream_pair
 from gateway.lock.driver import DEMO_KEY
 from gateway.lock.virtual import virtual_run
 from gateway.server.accepting import WayDown
-from gateway.server.serve import DRAIN_MARGIN_SECONDS, KEEP_ALIVE_SECONDS, listen, serve
+from gateway.server.listening import listen
+from gateway.server.place import DRAIN_MARGIN_SECONDS
+from gateway.server.serve import KEEP_ALIVE_SECONDS, serve
 from gateway.upstream.scripted import Reply, Script, Silence, Step, serve_scripted
 from server.attacks.websocket_cases import HANDSHAKE, KEY, PATH
 from server.attacks.wire import frame, request, text

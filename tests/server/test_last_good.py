@@ -13,7 +13,7 @@ from config.samples import ACCOUNT, ENVIRON, KEY, MODEL, ROUTE
 from gateway.config import Config, ConfigError, load
 from gateway.config.files import Kept, KeptFiles
 from gateway.server.last_good import LastGood
-from gateway.server.worker import Place
+from gateway.server.place import Place
 from server.test_supervisor import until
 
 COLD = 'routes = "routes.toml"\n' + ACCOUNT + KEY

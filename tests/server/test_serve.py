@@ -15,15 +15,9 @@ from trio.testing import open_stream_to_socket_listener
 
 from gateway.lock.virtual import virtual_run
 from gateway.server.hardened.connection import NEWCOMER_SECONDS_MAX
-from gateway.server.serve import (
-    CUT_SHORT_SECONDS_MAX,
-    DRAIN_MARGIN_SECONDS,
-    CannotListen,
-    give_up_dead_peers,
-    listen,
-    serve,
-    url_of,
-)
+from gateway.server.listening import CannotListen, listen, url_of
+from gateway.server.place import DRAIN_MARGIN_SECONDS
+from gateway.server.serve import CUT_SHORT_SECONDS_MAX, give_up_dead_peers, serve
 
 pytestmark = pytest.mark.trio(run=virtual_run)
 

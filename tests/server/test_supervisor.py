@@ -17,11 +17,11 @@ import trio
 
 from gateway.server import posts
 from gateway.server import supervisor as module
+from gateway.server.listening import CannotListen
+from gateway.server.place import Place
 from gateway.server.posts import BACKOFF_SECONDS_MIN, Launch
 from gateway.server.reuseport import SharedAddress
-from gateway.server.serve import CannotListen
 from gateway.server.supervisor import Supervisor
-from gateway.server.worker import Place
 
 pytestmark = pytest.mark.trio(run=trio.run)
 
