@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Mapping
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
-import httpx2
 import structlog
 import trio
 
@@ -25,17 +24,19 @@ from gateway.turn.tables import Table, Tables
 from gateway.upstream.answers import Credential
 from gateway.upstream.calls import Caller
 from gateway.upstream.direct import Dial, DirectCaller
-from gateway.upstream.httpx_calls import HTTPXCaller
 from gateway.upstream.line import Connect
 from gateway.upstream.sse import SSESettings, SSEUpstream
 from gateway.upstream.websocket import WebSocketSettings, WebSocketUpstream
 
+if TYPE_CHECKING:
+    import httpx2
+
 logger = structlog.get_logger("gateway.routes")
 
-Network = httpx2.AsyncBaseTransport | Dial | Connect
+Network: TypeAlias = "httpx2.AsyncBaseTransport | Dial | Connect"
 """What a route's bytes go over: for `sse` an HTTP transport or what opens a connection, by the data plane; for
 `websocket` what opens a stream."""
-OverHTTP = httpx2.AsyncBaseTransport | Dial
+OverHTTP: TypeAlias = "httpx2.AsyncBaseTransport | Dial"
 Adapter = SSEUpstream | WebSocketUpstream
 
 
@@ -185,7 +186,7 @@ class Routes:
         network = self._networks.get(config.name)
         if config.transport != "websocket":
             return self._over_http_adapter(config, cast("OverHTTP | None", network))
-        if isinstance(network, httpx2.AsyncBaseTransport):
+        if _speaks_http(network):
             raise TypeError(f"the network of {config.name!r} speaks HTTP, its route WebSocket")
         over_http = self._over_http_adapter(config, self._over_http.get(config.name))
         settings = _websocket_settings(config, self._event_bytes_max)
@@ -198,9 +199,20 @@ class Routes:
 
     def _caller(self, config: RouteConfig, network: OverHTTP | None) -> Caller:
         """How the route is called, by the data plane; a network that is given has chosen."""
-        if isinstance(network, httpx2.AsyncBaseTransport) or (network is None and self._is_plain):
-            return HTTPXCaller(config.base_url, config.connect_seconds, network)
-        return DirectCaller(config.base_url, config.connect_seconds, network)
+        if not _speaks_http(network) and (network is not None or not self._is_plain):
+            return DirectCaller(config.base_url, config.connect_seconds, cast("Dial | None", network))
+        from gateway.upstream.httpx_calls import HTTPXCaller  # the plain plane's library: for those who use it
+
+        return HTTPXCaller(config.base_url, config.connect_seconds, cast("httpx2.AsyncBaseTransport | None", network))
+
+
+def _speaks_http(network: Network | None) -> bool:
+    """Of one that is given, in the place of the real one, which needs no library."""
+    if network is None:
+        return False
+    import httpx2
+
+    return isinstance(network, httpx2.AsyncBaseTransport)
 
 
 def _drain(adapter: Adapter) -> None:
