@@ -85,8 +85,9 @@ class HardenedWebSocket(WSStream):
         if not self._opened.is_set() and len(self._early) + len(data) <= EARLY_BYTES_MAX:
             self._early += data
             return
-        with trio.move_on_after(OPENING_SECONDS_MAX):
-            await self._opened.wait()
+        if not self._opened.is_set():
+            with trio.move_on_after(OPENING_SECONDS_MAX):
+                await self._opened.wait()
         if self._opened.is_set():
             await self._deliver(data)
         else:
