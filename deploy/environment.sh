@@ -68,8 +68,8 @@ prepare_environment() {
     fi
     if ! is_current "$directory" project "$project"; then
         quiet_pip "$directory" --no-index --no-deps --no-build-isolation --editable "$repository"
-        # What pip installs it compiles, a checkout nobody does: its first start would be half a second
-        # longer, and each where PYTHONDONTWRITEBYTECODE is set or the checkout is read only.
+        # What pip installs it compiles, a checkout nobody does: its first start would be half a second longer, and each
+        # where PYTHONDONTWRITEBYTECODE is set or the checkout is read only.
         "$directory/bin/python" -m compileall -q "$repository/gateway" >/dev/null 2>&1 || true
         echo "$project" >"$directory/project.stamp"
     fi

@@ -42,6 +42,11 @@ class Asked(MemoryRecords):
         return await super().origins_of_marks(account, marks)
 
 
+def none_is_gone(_maker: Maker) -> bool:
+    """Every upstream is there."""
+    return False
+
+
 def learn(origins: Origins, *marks: str, route: str = "a", response_id: str | None = "resp_1") -> list[str]:
     """Learn so, and which steps are left to be taken."""
     return list(
@@ -56,8 +61,8 @@ async def test_what_was_learned_is_known_before_it_is_written() -> None:
     origins = Origins(records)
     assert learn(origins, "one", "two") == ["learn_origin", "learn_marks"]
     assert await origins.of_response("main", "resp_1") == RESP
-    assert await origins.of_bond("main", Bond("resp_1")) == Maker("a")
-    assert await origins.of_bond("main", Bond(marks=("two", "unknown"))) == Maker("a")
+    assert await origins.of_bond("main", Bond("resp_1"), none_is_gone) == Maker("a")
+    assert await origins.of_bond("main", Bond(marks=("two", "unknown")), none_is_gone) == Maker("a")
     assert records.asked == []
 
 
@@ -87,7 +92,7 @@ async def test_another_account_s_is_not_known() -> None:
     origins = Origins(records)
     learn(origins, "one")
     assert await origins.of_response("other", "resp_1") is None
-    assert await origins.of_bond("other", Bond(marks=("one",))) is None
+    assert await origins.of_bond("other", Bond(marks=("one",)), none_is_gone) is None
     assert records.asked == ["resp_1", ("one",)]
 
 
@@ -98,7 +103,7 @@ async def test_the_first_that_was_learned_stays() -> None:
     learn(origins, "one")
     learn(origins, "one", route="b")
     assert await origins.of_response("main", "resp_1") == RESP
-    assert await origins.of_bond("main", Bond(marks=("one",))) == Maker("a")
+    assert await origins.of_bond("main", Bond(marks=("one",)), none_is_gone) == Maker("a")
 
 
 @pytest.mark.parametrize(("after", "is_known"), [(-0.001, True), (0.0, False), (0.001, False)])
@@ -133,12 +138,12 @@ async def test_the_newest_mark_that_is_known_decides() -> None:
     records.marks.update({("main", "one"): Maker("c"), ("main", "two"): Maker("b")})
     origins = Origins(records)
     learn(origins, "one")
-    assert await origins.of_bond("main", Bond(marks=("one", "two"))) == Maker("a")
+    assert await origins.of_bond("main", Bond(marks=("one", "two")), none_is_gone) == Maker("a")
     assert records.asked == []
-    assert await origins.of_bond("main", Bond(marks=("two", "one"))) == Maker("b")
-    assert await origins.of_bond("main", Bond(marks=("three", "one", "two"))) == Maker("a")
-    assert await origins.of_bond("main", Bond(marks=("three",))) is None
-    assert await origins.of_bond("main", Bond()) is None
+    assert await origins.of_bond("main", Bond(marks=("two", "one")), none_is_gone) == Maker("b")
+    assert await origins.of_bond("main", Bond(marks=("three", "one", "two")), none_is_gone) == Maker("a")
+    assert await origins.of_bond("main", Bond(marks=("three",)), none_is_gone) is None
+    assert await origins.of_bond("main", Bond(), none_is_gone) is None
     assert records.asked == [("two", "one"), ("three", "one", "two"), ("three",)]
 
 
@@ -146,7 +151,7 @@ async def test_the_newest_mark_that_is_known_decides() -> None:
 async def test_a_response_that_nobody_knows_is_refused_by_its_parameter() -> None:
     """O2: a refusal repeats a little of its name."""
     with pytest.raises(Refusal) as refused:
-        await Origins(Asked()).of_bond("main", Bond("r" * 65))
+        await Origins(Asked()).of_bond("main", Bond("r" * 65), none_is_gone)
     assert str(refused.value) == f"previous_response_not_found: the response {'r' * 64!r} is not known here"
     assert refused.value.param == "previous_response_id"
 
@@ -158,6 +163,6 @@ async def test_while_the_records_are_away_nothing_is_guessed(bond: Bond) -> None
     records = Asked()
     records.is_away = True
     with pytest.raises(Refusal) as refused:
-        await Origins(records).of_bond("main", bond)
+        await Origins(records).of_bond("main", bond, none_is_gone)
     text = "where the request belongs cannot be looked up while the ledger is away"
     assert str(refused.value) == f"ledger_unavailable: {text}"
