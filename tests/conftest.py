@@ -7,6 +7,11 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from hypothesis import settings
+
+# Whatever profile was in force, as CI's or that of mutation testing: no example fails because a machine is busy.
+settings.register_profile("house", settings(), deadline=None)
+settings.load_profile("house")
 
 # Assertions that stand outside test files show what they compared; asked for before any folder imports them.
 pytest.register_assert_rewrite(

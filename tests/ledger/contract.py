@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import pytest
 import trio
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.core.accounts import SpendLimit
@@ -318,7 +318,6 @@ class LedgerContract(ByHandContract, LeasesContract):
         async with self.opened({"main": 100, "empty": 0, "rich": None}) as ledger:
             assert list((await self.books_of(ledger)).entries) == [Line("deposit", "main", None, 100)]
 
-    @settings(deadline=None)
     @given(operations=st.lists(OPERATIONS, max_size=30))
     async def test_the_books_balance_whatever_happens(self, operations: list[Operation]) -> None:
         """B8: deposits − settled − open = balance; B6: open reservations never exceed the balance but for what
@@ -333,7 +332,6 @@ class LedgerContract(ByHandContract, LeasesContract):
                 assert_balanced(books, model)
                 before = list(books.entries)
 
-    @settings(deadline=None)
     @given(operations=st.lists(OPERATIONS, max_size=12))
     async def test_the_books_balance_when_all_happens_at_once(self, operations: list[Operation]) -> None:
         """B8, whatever order the calls are served in."""

@@ -8,7 +8,7 @@ from contextlib import nullcontext, suppress
 from itertools import pairwise
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.encodings import PIECE_BYTES_MAX, Deflate, EncodingError, Identity, Inflate, Zstandard, decoder_for, zstd
@@ -59,7 +59,6 @@ def test_other_names_are_not_known(name: str) -> None:
     assert decoder_for(name) is None
 
 
-@settings(deadline=None)
 @given(data=st.binary(max_size=3000), places=st.lists(st.integers(0, 4000), max_size=12), level=st.integers(0, 9))
 def test_a_compressed_body_is_the_same_however_it_is_cut(data: bytes, places: list[int], level: int) -> None:
     """P2, P8."""
@@ -69,7 +68,6 @@ def test_a_compressed_body_is_the_same_however_it_is_cut(data: bytes, places: li
     assert decoded("zstd", cut(zstd.compress(data, level), places)) == data
 
 
-@settings(deadline=None)
 @given(pieces=st.lists(st.binary(max_size=300), max_size=8))
 def test_what_was_flushed_is_there_at_once(pieces: list[bytes]) -> None:
     """P8: an event is told when it came, not when the next one does."""
@@ -102,7 +100,6 @@ def test_a_frame_may_ask_for_eight_mebibytes_of_window_and_no_more() -> None:
             assert decoded("zstd", [body]) == b"x" * 100
 
 
-@settings(deadline=None)
 @given(data=st.binary(min_size=1, max_size=300), missing=st.integers(1, 400))
 def test_a_truncated_body_is_an_error(data: bytes, missing: int) -> None:
     """P8: never a short body."""
@@ -133,7 +130,6 @@ def test_a_wrong_checksum_is_an_error(encoding: str) -> None:
         decoded(encoding, [body[:end] + bytes(byte ^ 1 for byte in body[end:])])
 
 
-@settings(deadline=None)
 @given(junk=st.binary(max_size=200), name=st.sampled_from(["gzip", "deflate", "zstd", "identity"]))
 def test_no_bytes_raise_anything_but_an_encoding_error(junk: bytes, name: str) -> None:
     """E8: nothing an upstream sends may raise an exception in the gateway."""
