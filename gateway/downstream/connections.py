@@ -32,9 +32,11 @@ HELD: Final = "gateway.held"
 class Departure:
     """Whether and how the client has left."""
 
+    __slots__ = ("_how", "_watchers")
+
     def __init__(self) -> None:
-        self._event = trio.Event()
-        self._how = "disconnected"
+        self._how: str | None = None
+        self._watchers: tuple[Callable[[str], None], ...] = ()
 
     def __repr__(self) -> str:
         return f"<Departure {self._how if self.has_left else 'no'}>"
@@ -42,18 +44,26 @@ class Departure:
     @property
     def has_left(self) -> bool:
         """Whether the client is gone."""
-        return self._event.is_set()
+        return self._how is not None
 
     def tell(self, how: str = "disconnected") -> None:
         """The client is gone."""
-        if not self.has_left:
+        if self._how is None:
             self._how = how
-            self._event.set()
+            watchers, self._watchers = self._watchers, ()
+            for tell in watchers:
+                tell(how)
 
-    async def wait(self) -> str:
-        """Return how the client left, once it has."""
-        await self._event.wait()
-        return self._how
+    def watch(self, tell: Callable[[str], None]) -> None:
+        """Have `tell` called when it leaves, with how; now if it has left."""
+        if self._how is None:
+            self._watchers += (tell,)
+        else:
+            tell(self._how)
+
+    def unwatch(self, tell: Callable[[str], None]) -> None:
+        """It need not be told any more."""
+        self._watchers = tuple(watcher for watcher in self._watchers if watcher != tell)
 
 
 class Wire:

@@ -125,16 +125,13 @@ class HTTPDoor:
 
     async def _ask(self, order: Order, client: HTTPClient) -> None:
         """A client that leaves withdraws its question (H7)."""
-        refused: Refusal | None = None
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(_until_left, client, nursery.cancel_scope)
-            try:
-                await client.write(await self._turns.ask(order))
-            except Refusal as refusal:
-                refused = refusal
-            nursery.cancel_scope.cancel()
-        if refused is not None:
-            raise refused
+        with trio.CancelScope() as asking:
+
+            def withdraw(_how: str) -> None:
+                asking.cancel()
+
+            client.watch(withdraw)
+            await client.write(await self._turns.ask(order))
 
     async def _order(self, request_id: str, path: str) -> Order:
         """A request's turn. Its places are taken before its body is read, so that bodies are bounded by them, too."""
@@ -177,11 +174,6 @@ class HTTPDoor:
 
     def _start_at(self, read_at: float) -> float:
         return read_at if self._settings.starts_early else read_at + self._settings.start_latest_seconds
-
-
-async def _until_left(client: HTTPClient, scope: trio.CancelScope) -> None:
-    await client.wait_left()
-    scope.cancel()
 
 
 def _streams(body: RequestBody) -> bool:
@@ -252,9 +244,13 @@ class HTTPClient:
             self._has_ended = True
             await self._wire.end()
 
-    async def wait_left(self) -> str:
+    def watch(self, tell: Callable[[str], None]) -> None:
         """H7."""
-        return await self._wire.departure.wait()
+        self._wire.departure.watch(tell)
+
+    def unwatch(self, tell: Callable[[str], None]) -> None:
+        """The turn is over."""
+        self._wire.departure.unwatch(tell)
 
     async def refuse(self, refusal: Refusal) -> None:
         """The turn may not begin."""

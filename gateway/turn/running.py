@@ -1,15 +1,15 @@
-"""One turn while it runs: four tasks in one nursery, which carry out what the turn machine commands.
+"""One turn while it runs: three tasks in one nursery, which carry out what the turn machine commands.
 
                  one nursery per turn                                        books: ledger, records
       read_upstream --inputs--> hold_buffer (steps core.turn) --frames--> write_client
         |                                  |   waits end at the machine's deadline
-        |     watch_client  --mail---------+
+        |     the client leaves --mail-----+
         +--output behind output, while nothing is queued and the client takes it at once--> (passing.py)
 
 - `read_upstream` runs a route's attempt; every input carries the time at which it was seen.
 - `hold_buffer` alone steps the machine. It never writes to the client: a write that is stuck must delay neither the
   money nor the upstream's close.
-- `write_client` alone writes to the client; `watch_client` alone waits for the client to leave.
+- `write_client` alone writes to the client. That the client leaves is told by its door, at that instant.
 - The channels between them have no capacity: a client that reads slowly slows the upstream's socket down.
 - Deadlines surround waits on channels only, for these are atomic: nothing is lost by a wait that is cancelled.
 - Whatever ends the turn, its books are closed once, shielded and bounded, beside the last frames (T10). Its place on a
@@ -98,7 +98,6 @@ class RunningTurn:
         self._writing = Writing(client, write_seconds, self._must_wake_by, self._write_failed)
         self._waiting = trio.CancelScope()
         self._reading = trio.CancelScope()
-        self._watching = trio.CancelScope()
         self._is_written = trio.Event()
         self._inputs = no_inputs()
 
@@ -116,7 +115,7 @@ class RunningTurn:
         try:
             async with trio.open_nursery() as self._nursery:
                 frames_out, frames_in = trio.open_memory_channel[Frames](0)
-                self._nursery.start_soon(self._watch_client)
+                self._client.watch(self._client_left)
                 self._nursery.start_soon(self._write_client, frames_in)
                 async with frames_out:
                     await self._hold_buffer(frames_out)
@@ -126,9 +125,10 @@ class RunningTurn:
             if not is_bug(error):
                 raise
         finally:
+            self._client.unwatch(self._client_left)
             self._place.leave()
 
-    # --- the four tasks -----------------------------------------------------------------------------------------
+    # --- the three tasks ----------------------------------------------------------------------------------------
 
     async def _hold_buffer(self, frames: trio.MemorySendChannel[Frames]) -> None:
         try:
@@ -185,15 +185,14 @@ class RunningTurn:
 
     async def _write_client(self, frames: trio.MemoryReceiveChannel[Frames]) -> None:
         await self._writing.run(frames)
-        self._watching.cancel()
+        self._client.unwatch(self._client_left)
         self._is_written.set()
 
     def _write_failed(self) -> None:
-        self.signal(ClientLeft("write failed"))
+        self._client_left("write failed")
 
-    async def _watch_client(self) -> None:
-        with self._watching:
-            self.signal(ClientLeft(await self._client.wait_left()))
+    def _client_left(self, how: str) -> None:
+        self.signal(ClientLeft(how))
 
     # --- waiting ------------------------------------------------------------------------------------------------
 
