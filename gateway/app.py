@@ -30,7 +30,7 @@ from gateway.downstream.aside import Aside, RunAside, in_a_thread
 from gateway.downstream.astray import open_error_pages
 from gateway.downstream.auth import Keys
 from gateway.downstream.by_id import ByIDDoor
-from gateway.downstream.connections import HTTPConnection, WebSocketConnection
+from gateway.downstream.connections import WebSocketConnection
 from gateway.downstream.health import HealthDoor
 from gateway.downstream.http import HTTPDoor, HTTPSettings
 from gateway.downstream.models import ModelsDoor
@@ -180,9 +180,8 @@ class Gateway:
                     await self.routes.aclose()
                 nursery.cancel_scope.cancel()
 
-    def _app(self, parts: Parts) -> QuartTrio:
-        app = StraightApp("gateway", {("POST", "/v1/responses"): "create_response"})
-        app.asgi_http_class = HTTPConnection
+    def _app(self, parts: Parts) -> StraightApp:
+        app = StraightApp("gateway")
         app.asgi_websocket_class = WebSocketConnection
         app.config["MAX_CONTENT_LENGTH"] = self.config.limits.body_bytes_max
         app.config["BODY_TIMEOUT"] = self.config.server.body_timeout
@@ -192,7 +191,7 @@ class Gateway:
         open_error_pages(app, parts.new_request_id, self.meter)
         return app
 
-    def _open_doors(self, app: QuartTrio, parts: Parts) -> None:
+    def _open_doors(self, app: StraightApp, parts: Parts) -> None:
         config = self.config
         keys = Keys(config.keys, self.stores.keys, wall_clock=parts.wall_clock, workers=self.workers)
         shared = parts.new_request_id, self.places, self.meter, Aside(parts.run_aside or in_a_thread())

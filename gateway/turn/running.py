@@ -18,6 +18,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
@@ -50,7 +51,7 @@ from gateway.core.money import EndedBy
 from gateway.core.rules import EXPIRED, Clock, Phase, TurnRules
 from gateway.core.turn import Turn
 from gateway.ports import Downstream, LedgerUnavailable, Model, Order, Route, Stamped, UpstreamCall
-from gateway.turn.books import Books
+from gateway.turn.books import OPEN_BOOKS_SECONDS_MAX, Books
 from gateway.turn.inputs import let_the_instant_pass, no_inputs, passes_on, request_id_of
 from gateway.turn.mishaps import INTERNAL_FAILURE, STORE_AWAY, is_bug, selection_failure
 from gateway.turn.passing import Inlet
@@ -99,6 +100,7 @@ class RunningTurn:
         self._waiting = trio.CancelScope()
         self._reading = trio.CancelScope()
         self._is_written = trio.Event()
+        self._to_writer: trio.MemorySendChannel[Frames] | None = None
         self._inputs = no_inputs()
 
     def __repr__(self) -> str:
@@ -114,11 +116,9 @@ class RunningTurn:
         """The turn's life. However it ends, its books are closed and its place on a route is free when this returns."""
         try:
             async with trio.open_nursery() as self._nursery:
-                frames_out, frames_in = trio.open_memory_channel[Frames](0)
                 self._client.watch(self._client_left)
-                self._nursery.start_soon(self._write_client, frames_in)
-                async with frames_out:
-                    await self._hold_buffer(frames_out)
+                await self._hold_buffer()
+                self._frames().close()
                 await self._see_it_written()
         except BaseException as error:  # noqa: ASYNC103 - what is not a bug is raised again
             await self._end_abruptly(error)  # noqa: ASYNC102 - the books shield themselves, the client may be cut
@@ -130,17 +130,18 @@ class RunningTurn:
 
     # --- the three tasks ----------------------------------------------------------------------------------------
 
-    async def _hold_buffer(self, frames: trio.MemorySendChannel[Frames]) -> None:
+    async def _hold_buffer(self) -> None:
         try:
             await self._start_attempt(self._first)
         except LedgerUnavailable:
             self._mail.append((GatewayFailed(STORE_AWAY), trio.current_time()))
         while self._outgoing or self._turn.phase is not Phase.DONE:
             if self._outgoing:
-                await self._hand_over(frames)
+                await self._hand_over()
             else:
                 await self._receive()
             self._note_stall()
+            self._write_quiet_by(trio.current_time())
             if not self._is_passing_on:
                 await let_the_instant_pass()
             for arrived, at in self._take_mail():
@@ -183,6 +184,17 @@ class RunningTurn:
         with suppress(trio.BrokenResourceError):
             await inputs.send((GatewayFailed(INTERNAL_FAILURE), trio.current_time()))
 
+    def _frames(self) -> trio.MemorySendChannel[Frames]:
+        if self._to_writer is None:
+            self._to_writer, frames = trio.open_memory_channel[Frames](0)
+            self._nursery.start_soon(self._write_client, frames)
+        return self._to_writer
+
+    def _write_quiet_by(self, at: float) -> None:
+        """H6, H9: have the writer there if something is to be told by then."""
+        if self._to_writer is None and self._client.quiet_deadline <= at:
+            self._frames()
+
     async def _write_client(self, frames: trio.MemoryReceiveChannel[Frames]) -> None:
         await self._writing.run(frames)
         self._client.unwatch(self._client_left)
@@ -220,10 +232,11 @@ class RunningTurn:
             except trio.EndOfChannel:
                 await trio.sleep_forever()
 
-    async def _hand_over(self, frames: trio.MemorySendChannel[Frames]) -> None:
+    async def _hand_over(self) -> None:
         """Give the writer its next frames; whatever else is due before it can take them, they stay the next."""
         if self._mail:
             return
+        frames = self._frames()
         try:
             frames.send_nowait(self._outgoing[0])
             self._was_taken()
@@ -240,7 +253,8 @@ class RunningTurn:
 
     @property
     def _wait_deadline(self) -> float:
-        return min(self._turn.deadline, self._writing.stalls_at)
+        quiet_at = self._client.quiet_deadline if self._to_writer is None else math.inf
+        return min(self._turn.deadline, self._writing.stalls_at, quiet_at)
 
     def _must_wake_by(self, stalls_at: float) -> None:
         """T6: a wait that began before the write must know."""
@@ -326,6 +340,7 @@ class RunningTurn:
 
     async def _start_attempt(self, route: Route) -> None:
         """Record the attempt, then call its upstream, unless meanwhile the client has left or the turn was cut."""
+        self._write_quiet_by(trio.current_time() + OPEN_BOOKS_SECONDS_MAX)
         await self._books.open_attempt(route)
         self._tried.append(route.name)
         self._is_aliased = route.upstream_model not in (None, self._order.request.model)
