@@ -146,6 +146,8 @@ class Turn:
         end, self._end = self._end, None
         if outgoing := self._delivery.take_outgoing():
             commands.insert(0, Deliver(outgoing, self._head))
+        elif not commands:
+            self._hold.rest()
         if end is not None:
             commands.append(self._finish(end))
         return commands

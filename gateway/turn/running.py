@@ -19,9 +19,9 @@
 from __future__ import annotations
 
 import math
-from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import partial
 
 import structlog
 import trio
@@ -92,11 +92,11 @@ class RunningTurn:
         self._tried: list[str] = []
         self._is_aliased = False
         self._mail: list[Stamped] = []
-        self._outgoing: deque[Frames] = deque()
+        self._outgoing: list[Frames] = []
         self._finish: Finish | None = None
         self._upstream_request_id: str | None = None
         self._house_drains = False
-        self._writing = Writing(client, write_seconds, self._must_wake_by, self._write_failed)
+        self._writing = Writing(client, write_seconds, self._must_wake_by, partial(self._client_left, "write failed"))
         self._waiting = trio.CancelScope()
         self._reading = trio.CancelScope()
         self._is_written = trio.Event()
@@ -144,8 +144,7 @@ class RunningTurn:
             self._write_quiet_by(trio.current_time())
             if not self._is_passing_on:
                 await let_the_instant_pass()
-            for arrived, at in self._take_mail():
-                await self._step(arrived, at)
+            await self._step_all()
 
     async def _see_it_written(self) -> None:
         """The turn is decided: until the client has its last frames, it may still leave or stall (T6)."""
@@ -154,8 +153,7 @@ class RunningTurn:
                 with trio.CancelScope(deadline=self._writing.stalls_at) as self._waiting:
                     await self._is_written.wait()
             self._note_stall()
-            for arrived, at in self._take_mail():
-                await self._step(arrived, at)
+            await self._step_all()
 
     async def _read_upstream(self, route: Route, inputs: Inlet, reading: trio.CancelScope) -> None:
         request = self._order.request
@@ -190,8 +188,7 @@ class RunningTurn:
             self._nursery.start_soon(self._write_client, frames)
         return self._to_writer
 
-    def _write_quiet_by(self, at: float) -> None:
-        """H6, H9: have the writer there if something is to be told by then."""
+    def _write_quiet_by(self, at: float) -> None:  # H6, H9
         if self._to_writer is None and self._client.quiet_deadline <= at:
             self._frames()
 
@@ -199,9 +196,6 @@ class RunningTurn:
         await self._writing.run(frames)
         self._client.unwatch(self._client_left)
         self._is_written.set()
-
-    def _write_failed(self) -> None:
-        self._client_left("write failed")
 
     def _client_left(self, how: str) -> None:
         self.signal(ClientLeft(how))
@@ -247,7 +241,7 @@ class RunningTurn:
 
     def _was_taken(self) -> None:
         self._writing.took()
-        self._outgoing.popleft()
+        self._outgoing.pop(0)
         if not self._outgoing:
             self._mail.append((Handed(), trio.current_time()))
 
@@ -285,6 +279,11 @@ class RunningTurn:
         return True
 
     # --- carrying out -------------------------------------------------------------------------------------------
+
+    async def _step_all(self) -> None:
+        # Nothing of it is kept while more is waited for.
+        for arrived, at in self._take_mail():
+            await self._step(arrived, at)
 
     async def _step(self, arrived: Input, at: float) -> None:
         if isinstance(arrived, ClientLeft):

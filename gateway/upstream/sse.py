@@ -158,6 +158,7 @@ class SSEUpstream:
         if not call.streams:
             return await self._whole(answer, head, decoder, inputs)
         if _is_event_stream(head):
+            answer.forget_headers()
             parser = SSEParser(self._settings.event_bytes_max)
             try:
                 return await self._stream(answer, head, parser, decoder, inputs)
@@ -204,6 +205,7 @@ class SSEUpstream:
                     if await _send_events(parser, inputs):
                         await _drain(answer)
                         return None
+                chunk = piece = b""  # neither is kept while more is waited for
         except BlockTooLarge as error:
             return too_large(str(error))
         decoder.end()

@@ -68,6 +68,10 @@ class HardenedServer(TCPServer):
     of the piece before."""
     _unwaited = 0
 
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        del self.idle_task  # Hypercorn's timer: the connection idles in its read
+
     async def run(self) -> None:
         """Serve the connection; an exception ends it and nothing else."""
         dropped: BaseException | None = None
@@ -92,6 +96,8 @@ class HardenedServer(TCPServer):
         except* OSError:
             pass  # the peer was gone before it was asked for its name
         finally:
+            if isinstance(self.context, TellingContext):
+                self.context.forget(self)
             await self._close()  # noqa: ASYNC102 - it is shielded and bounded within
 
     async def _open(self) -> tuple[trio.socket.SocketType | None, bool]:
@@ -120,8 +126,7 @@ class HardenedServer(TCPServer):
     async def _serve(self, is_tls: bool, client: tuple[str, int] | None, server: tuple[str, int] | None) -> None:
         self._newcomer_until = trio.current_time() + NEWCOMER_SECONDS_MAX
         if isinstance(self.context, TellingContext):
-            with self.context.telling(self):
-                await self._serve_requests(is_tls, client, server)
+            await self._serve_requests(is_tls, client, server)
             return
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._watch)
@@ -139,6 +144,8 @@ class HardenedServer(TCPServer):
                 self.app, self.config, self.context, *place, self.protocol_send, short_way=short_way
             )
             self.protocol.patience.idle(trio.current_time() + self.config.keep_alive_timeout)
+            if isinstance(self.context, TellingContext):
+                self.context.tell(self)
             if self.context.terminated.is_set():
                 self.hear_the_end()
             try:

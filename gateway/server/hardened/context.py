@@ -6,8 +6,6 @@ Under Hypercorn's own command there is no such context, and each connection wait
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Protocol
 
 import trio
@@ -33,14 +31,13 @@ class TellingContext(WorkerContext):
         super().__init__(None)
         self._open: set[Told] = set()
 
-    @contextmanager
-    def telling(self, connection: Told) -> Iterator[None]:
-        """While it is open."""
+    def tell(self, connection: Told) -> None:
+        """From now on."""
         self._open.add(connection)
-        try:
-            yield
-        finally:
-            self._open.discard(connection)
+
+    def forget(self, connection: Told) -> None:
+        """It is closed."""
+        self._open.discard(connection)
 
     def end(self) -> None:
         """Nothing new begins."""
