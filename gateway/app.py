@@ -31,7 +31,7 @@ from gateway.core.rules import TurnRules
 from gateway.downstream.astray import open_error_pages
 from gateway.downstream.auth import Keys
 from gateway.downstream.by_id import ByIDDoor
-from gateway.downstream.connections import HTTPConnection, WebSocketConnection
+from gateway.downstream.connections import WebSocketConnection
 from gateway.downstream.health import HealthDoor
 from gateway.downstream.http import HTTPDoor, HTTPSettings
 from gateway.downstream.models import ModelsDoor
@@ -178,9 +178,8 @@ class Gateway:
                     await self.routes.aclose()
                 nursery.cancel_scope.cancel()
 
-    def _app(self, parts: Parts) -> QuartTrio:
-        app = StraightApp("gateway", {("POST", "/v1/responses"): "create_response"})
-        app.asgi_http_class = HTTPConnection
+    def _app(self, parts: Parts) -> StraightApp:
+        app = StraightApp("gateway")
         app.asgi_websocket_class = WebSocketConnection
         app.config["MAX_CONTENT_LENGTH"] = self.config.limits.body_bytes_max
         app.config["BODY_TIMEOUT"] = self.config.server.body_timeout
@@ -190,7 +189,7 @@ class Gateway:
         open_error_pages(app, parts.new_request_id, self.meter)
         return app
 
-    def _open_doors(self, app: QuartTrio, parts: Parts) -> None:
+    def _open_doors(self, app: StraightApp, parts: Parts) -> None:
         config = self.config
         keys = Keys(config.keys, self.stores.keys, wall_clock=parts.wall_clock, workers=self.workers)
         shared = parts.new_request_id, self.places, self.meter, self._aside

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
 from gateway.core.messages import Taken
@@ -22,6 +22,11 @@ class Inbound(Protocol):
         """Nobody holds a message of so many bytes any more."""
         ...
 
+
+LEAVING: Final = "gateway.leaving"
+"""The name under which an HTTP request's ASGI state has a `WhenLeft`, where the server has one."""
+WhenLeft = Callable[[Callable[[], None]], None]
+"""Has what it is given called at the instant at which the client leaves; whoever asked need not receive for that."""
 
 DIRECT: Final = "gateway.direct"
 """The name under which an ASGI state has its `Direct`, where the server lets a door write past ASGI."""

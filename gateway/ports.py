@@ -40,7 +40,7 @@ class Inputs(Protocol):
 
 class Downstream(Protocol):
     """One turn's client. `write` and `write_quiet` are called by one task; a client that cannot be written to any more
-    need not raise: `wait_left` tells."""
+    need not raise: `watch` tells."""
 
     door: Door
 
@@ -69,8 +69,12 @@ class Downstream(Protocol):
         """Nothing follows: close the body (HTTP), or leave the connection to its next turn (WebSocket)."""
         ...
 
-    async def wait_left(self) -> str:
-        """Return when the client has left, with how."""
+    def watch(self, tell: Callable[[str], None]) -> None:
+        """Have `tell` called at the instant at which the client leaves, with how; now if it has left before."""
+        ...
+
+    def unwatch(self, tell: Callable[[str], None]) -> None:
+        """It need not be told any more."""
         ...
 
 

@@ -142,10 +142,10 @@ class Turn:
 
     def _take_commands(self) -> list[Command]:
         """Frames first. The end is told when its input was looked at whole: it counts what came behind a terminal."""
-        commands, self._commands = self._commands, []
-        end, self._end = self._end, None
+        commands, end, self._commands, self._end = self._commands, self._end, [], None
         if outgoing := self._delivery.take_outgoing():
             commands.insert(0, Deliver(outgoing, self._head))
+        self._hold.rest()
         if end is not None:
             commands.append(self._finish(end))
         return commands

@@ -12,20 +12,19 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from typing import Final
-
-from quart.wrappers.base import BaseRequestWebsocket
+from typing import Any, Final
 
 WITH_PORT: Final = re.compile(r"\[(?P<six>[^\]]*)\](?::[0-9]+)?|(?P<four>[0-9.]+):[0-9]+")
 
 
-def client_address(asked: BaseRequestWebsocket, trusted_hops: int) -> str | None:
-    """The client's address; None where the peer has none (a Unix socket)."""
-    peer = asked.scope.get("client")
+def client_address(scope: Any, trusted_hops: int) -> str | None:
+    """The client's address, from an ASGI scope; None where the peer has none (a Unix socket)."""
+    peer = scope.get("client")
     address = None if peer is None else str(peer[0])
     if trusted_hops == 0:
         return address
-    return forwarded_address(",".join(asked.headers.getlist("x-forwarded-for")), trusted_hops) or address
+    forwarded_for = b",".join([value for name, value in scope["headers"] if name.lower() == b"x-forwarded-for"])
+    return forwarded_address(forwarded_for.decode("latin-1"), trusted_hops) or address
 
 
 def forwarded_address(forwarded_for: str, trusted_hops: int) -> str | None:

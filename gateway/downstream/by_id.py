@@ -123,7 +123,7 @@ class ByIDDoor:
         )
 
         async def run(wire: Wire) -> None:
-            forwarding = Forwarding(home, call, HTTPClient(wire, request_id, math.inf), wire, self._aside)
+            forwarding = Forwarding(home, call, HTTPClient(wire, request_id, math.inf), self._aside)
             await (forwarding.stream() if streams else forwarding.fetch())
             forwarding.log()
             await self._background.saw(home.account, forwarding.seen, home.way.fingerprint)
@@ -162,7 +162,6 @@ class Forwarding:
     home: Home
     call: UpstreamCall
     client: HTTPClient
-    wire: Wire
     aside: Aside
     outcome: str = "client_left"
     began_at: float = field(default_factory=trio.current_time)
@@ -173,14 +172,13 @@ class Forwarding:
 
     async def fetch(self) -> None:
         """The whole answer. A client that leaves ends the call (H7)."""
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._until_left, nursery.cancel_scope)
+        with trio.CancelScope() as asking:
+            self._end_when_left(asking)
             answer: UpstreamAnswer | Failure = NO_EVENT
             with trio.move_on_after(limits.BY_ID_SECONDS_MAX):
                 answer = await self.home.way.by_id.fetch(self.call)
             with suppress(*GONE):
                 await self._tell(answer)
-            nursery.cancel_scope.cancel()
 
     async def _tell(self, answer: UpstreamAnswer | Failure) -> None:
         if isinstance(answer, Failure):
@@ -198,7 +196,7 @@ class Forwarding:
     async def stream(self) -> None:
         """Its events as they come, until the terminal one; the clocks are those of the route's turns (T2, T4)."""
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._until_left, nursery.cancel_scope)
+            self._end_when_left(nursery.cancel_scope)
             sending, inputs = trio.open_memory_channel[Stamped](0)
             nursery.start_soon(self._read, sending)
             with suppress(*GONE):
@@ -256,9 +254,8 @@ class Forwarding:
         number = None if self._number is None else self._number + 1
         await self.client.write(DeliverFailure(failure, self._head, None, number))
 
-    async def _until_left(self, scope: trio.CancelScope) -> None:
-        await self.wire.departure.wait()
-        scope.cancel()
+    def _end_when_left(self, scope: trio.CancelScope) -> None:
+        self.client.watch(lambda _how: scope.cancel())
 
     def log(self) -> None:
         """One line for each call; never what was in it."""

@@ -18,9 +18,8 @@ from quart.wrappers import Request
 from quart_trio.asgi import TrioASGIHTTPConnection, TrioASGIWebsocketConnection
 from quart_trio.wrappers import TrioResponse
 
-from gateway.beside_asgi import DIRECT, INBOUND, Direct, Inbound
+from gateway.beside_asgi import DIRECT, Direct
 from gateway.core.messages import Taken
-from gateway.ports import NoBounds
 
 Send = Callable[[dict[str, Any]], Awaitable[None]]
 RawHeaders = Iterable[tuple[str, str]]
@@ -32,9 +31,11 @@ HELD: Final = "gateway.held"
 class Departure:
     """Whether and how the client has left."""
 
+    __slots__ = ("_how", "_watchers")
+
     def __init__(self) -> None:
-        self._event = trio.Event()
-        self._how = "disconnected"
+        self._how: str | None = None
+        self._watchers: tuple[Callable[[str], None], ...] = ()
 
     def __repr__(self) -> str:
         return f"<Departure {self._how if self.has_left else 'no'}>"
@@ -42,37 +43,49 @@ class Departure:
     @property
     def has_left(self) -> bool:
         """Whether the client is gone."""
-        return self._event.is_set()
+        return self._how is not None
 
     def tell(self, how: str = "disconnected") -> None:
         """The client is gone."""
-        if not self.has_left:
+        if self._how is None:
             self._how = how
-            self._event.set()
+            watchers, self._watchers = self._watchers, ()
+            for tell in watchers:
+                tell(how)
 
-    async def wait(self) -> str:
-        """Return how the client left, once it has."""
-        await self._event.wait()
-        return self._how
+    def watch(self, tell: Callable[[str], None]) -> None:
+        """Have `tell` called when it leaves, with how; now if it has left."""
+        if self._how is None:
+            self._watchers += (tell,)
+        else:
+            tell(self._how)
+
+    def unwatch(self, tell: Callable[[str], None]) -> None:
+        """It need not be told any more."""
+        self._watchers = tuple(watcher for watcher in self._watchers if watcher != tell)
 
 
 class Wire:
     """An HTTP response in the hands of a turn: its head and body as they come, and the client's departure."""
 
+    __slots__ = ("_direct", "departure", "has_started", "send")
+
     def __init__(self, send: Send, departure: Departure, direct: Direct | None = None) -> None:
-        self._send = send
+        self.send = send
         self._direct = direct
         self.departure = departure
+        self.has_started = False
 
     async def start(self, status: int, headers: RawHeaders) -> None:
         """Send the head."""
+        self.has_started = True
         encoded = [(name.encode("latin-1"), value.encode("latin-1", "replace")) for name, value in headers]
-        await self._send({"type": "http.response.start", "status": status, "headers": encoded})
+        await self.send({"type": "http.response.start", "status": status, "headers": encoded})
 
     async def write(self, data: bytes) -> None:
         """Send a piece of the body."""
         if self._direct is None:
-            await self._send({"type": "http.response.body", "body": data, "more_body": True})
+            await self.send({"type": "http.response.body", "body": data, "more_body": True})
         else:
             await self._direct.write((data,))
 
@@ -83,7 +96,7 @@ class Wire:
 
     async def end(self, data: bytes = b"") -> None:
         """Send the last piece of the body."""
-        await self._send({"type": "http.response.body", "body": data, "more_body": False})
+        await self.send({"type": "http.response.body", "body": data, "more_body": False})
 
 
 class TurnResponse(TrioResponse):
@@ -129,6 +142,14 @@ class HTTPConnection(TrioASGIHTTPConnection):
         if not (is_whole or self._is_answering):
             nursery.cancel_scope.cancel()
 
+    def request_of(self, send: Send) -> Request:
+        """What Quart makes of the scope."""
+        return self._create_request_from_scope(cast(ASGISendCallable, send))
+
+    async def send_response(self, send: Send, response: ResponseTypes) -> None:
+        """Send a whole response."""
+        await self._send_response(cast(ASGISendCallable, send), response)
+
     async def _send_response(self, send: ASGISendCallable, response: ResponseTypes) -> None:
         self._is_answering = True
         if isinstance(response, TurnResponse):
@@ -146,13 +167,6 @@ def direct_of(scope: Any) -> Direct | None:
 def held_by(request: Request) -> ExitStack:
     """What a request holds until it was answered, or was given up."""
     return cast(ExitStack, cast(dict[str, Any], request.scope)[HELD])
-
-
-def inbound_of(request: Request) -> Inbound:
-    """Where the server counts what a request's client has sent."""
-    state = cast(dict[str, Any], request.scope).get("state") or {}
-    found: Inbound = state.get(INBOUND) or NoBounds()
-    return found
 
 
 class WebSocketConnection(TrioASGIWebsocketConnection):

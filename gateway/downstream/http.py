@@ -15,8 +15,7 @@ from functools import partial
 from typing import Final
 
 import trio
-from quart import Response, request
-from quart_trio import QuartTrio
+from quart import Response
 
 from gateway import limits
 from gateway.aside import Aside
@@ -27,6 +26,7 @@ from gateway.core.messages import Deliver, DeliverFailure, Door, Head, Headers, 
 from gateway.core.request import COMPACT, INPUT_TOKENS, RESPONSES, RequestBody
 from gateway.core.whole import bare_response
 from gateway.downstream.addresses import client_address
+from gateway.downstream.asked import Asked
 from gateway.downstream.auth import Keys
 from gateway.downstream.bodies import (
     asks_for_stream,
@@ -34,10 +34,11 @@ from gateway.downstream.bodies import (
     require_plain_background,
     turn_request,
 )
-from gateway.downstream.connections import TurnResponse, Wire, held_by, inbound_of
+from gateway.downstream.connections import Wire
 from gateway.downstream.decoding import coding_of, receive_body
 from gateway.downstream.errors import failure_body, refusal_body, sse_failure
 from gateway.downstream.headers import headers_down, retry_after
+from gateway.downstream.straight import StraightApp
 from gateway.measures import Meter, NoMeter
 from gateway.ports import NoBounds, Order, Places, Turns
 
@@ -86,77 +87,67 @@ class HTTPDoor:
         self._settings = settings
         self._new_request_id = new_request_id
 
-    def open(self, app: QuartTrio) -> None:
+    def open(self, app: StraightApp) -> None:
         """Put the door into the app."""
-        app.add_url_rule("/v1/responses", "create_response", self.create, methods=["POST"])
-        app.add_url_rule("/v1/responses/compact", "compact_response", self.compact, methods=["POST"])
-        app.add_url_rule("/v1/responses/input_tokens", "count_input_tokens", self.count, methods=["POST"])
+        app.add_straight("POST", "/v1/responses", self.create)
+        app.add_straight("POST", "/v1/responses/compact", self.compact)
+        app.add_straight("POST", "/v1/responses/input_tokens", self.count)
         app.add_url_rule("/v1/responses", "upgrade_required", self.upgrade_required, methods=["GET"])
 
-    async def create(self) -> Response:
+    def create(self, asked: Asked, wire: Wire) -> Awaitable[None]:
         """One turn."""
-        return await self._serve(RESPONSES, self._turns.run_turn)
+        return self._serve(asked, wire, RESPONSES, self._turns.run_turn)
 
-    async def compact(self) -> Response:
+    def compact(self, asked: Asked, wire: Wire) -> Awaitable[None]:
         """A turn without streaming (B9)."""
-        return await self._serve(COMPACT, self._turns.run_turn)
+        return self._serve(asked, wire, COMPACT, self._turns.run_turn)
 
-    async def count(self) -> Response:
+    def count(self, asked: Asked, wire: Wire) -> Awaitable[None]:
         """A question that is no turn, and free (B9)."""
-        return await self._serve(INPUT_TOKENS, self._ask)
+        return self._serve(asked, wire, INPUT_TOKENS, self._ask)
 
-    async def _serve(self, path: str, run_order: Callable[[Order, HTTPClient], Awaitable[None]]) -> Response:
+    async def _serve(
+        self, asked: Asked, wire: Wire, path: str, run_order: Callable[[Order, HTTPClient], Awaitable[None]]
+    ) -> None:
         request_id = self._new_request_id()
+        write_refusal: Callable[[Refusal], Awaitable[None]] = partial(refuse_on, wire, request_id=request_id)
         try:
-            order = await self._order(request_id, path)
+            order = await self._order(request_id, asked, path)
+            client = self._client(order, wire)
+            write_refusal = client.refuse
+            await run_order(order, client)
         except Refusal as refusal:
             self._meter.refused(Door.HTTP, refusal.code)
-            return refuse(refusal, request_id)
-        read_at = trio.current_time()
-
-        async def run(wire: Wire) -> None:
-            client = self._client(order, wire, read_at)
-            try:
-                await run_order(order, client)
-            except Refusal as refusal:
-                self._meter.refused(Door.HTTP, refusal.code)
-                await client.refuse(refusal)
-
-        return TurnResponse(run)
+            await write_refusal(refusal)  # noqa: ASYNC120 - a cancellation is the better reason
 
     async def _ask(self, order: Order, client: HTTPClient) -> None:
         """A client that leaves withdraws its question (H7)."""
-        refused: Refusal | None = None
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(_until_left, client, nursery.cancel_scope)
-            try:
-                await client.write(await self._turns.ask(order))
-            except Refusal as refusal:
-                refused = refusal
-            nursery.cancel_scope.cancel()
-        if refused is not None:
-            raise refused
+        with trio.CancelScope() as asking:
 
-    async def _order(self, request_id: str, path: str) -> Order:
+            def withdraw(_how: str) -> None:
+                asking.cancel()
+
+            client.watch(withdraw)
+            await client.write(await self._turns.ask(order))
+
+    async def _order(self, request_id: str, asked: Asked, path: str) -> Order:
         """A request's turn. Its places are taken before its body is read, so that bodies are bounded by them, too."""
-        key = await self._keys.admit(request.headers.get("authorization"))
-        encoding = coding_of(request.headers.get("content-encoding"))
-        held = held_by(request)
-        held.enter_context(self._places.connection(key.label, lasts=False))
-        held.enter_context(self._places.turn(key.label))
+        key = await self._keys.admit(asked.header(b"authorization"))
+        encoding = coding_of(asked.header(b"content-encoding"))
+        asked.held.enter_context(self._places.connection(key.label, lasts=False))
+        asked.held.enter_context(self._places.turn(key.label))
         self._keys.count_request(key)
-        raw = await request.get_data(True, False, False)
-        inbound = inbound_of(request)
-        body = await receive_body(raw, encoding, self._aside, inbound, self._settings.body_bytes_max)
+        raw = await asked.body()
+        body = await receive_body(raw, encoding, self._aside, asked.inbound, self._settings.body_bytes_max)
         streams = path == RESPONSES and _streams(body)
-        asked = turn_request(body, request.headers.items(), self._settings.policy, streams=streams, path=path)
-        key.require_model(asked.model)
+        request = turn_request(body, asked.headers(), self._settings.policy, streams=streams, path=path)
+        key.require_model(request.model)
         return Order(
             turn_id=request_id,
             account=key.account,
-            request=asked,
+            request=request,
             replay_is_disabled=key.replay_never,
-            client_address=client_address(request, self._settings.trusted_hops),
+            client_address=client_address(asked.scope, self._settings.trusted_hops),
             key=key.name,
             spend_limits=self._keys.spend_limits(key),
         )
@@ -171,18 +162,12 @@ class HTTPDoor:
         response.headers["sec-websocket-version"] = "13"
         return response
 
-    def _client(self, order: Order, wire: Wire, read_at: float) -> HTTPClient:
+    def _client(self, order: Order, wire: Wire) -> HTTPClient:
+        """For a request that has just been read."""
         if not order.request.streams:
             return WholeClient(wire, order.turn_id, self._aside)
-        return HTTPClient(wire, order.turn_id, self._start_at(read_at))
-
-    def _start_at(self, read_at: float) -> float:
-        return read_at if self._settings.starts_early else read_at + self._settings.start_latest_seconds
-
-
-async def _until_left(client: HTTPClient, scope: trio.CancelScope) -> None:
-    await client.wait_left()
-    scope.cancel()
+        waits_seconds = 0.0 if self._settings.starts_early else self._settings.start_latest_seconds
+        return HTTPClient(wire, order.turn_id, trio.current_time() + waits_seconds)
 
 
 def _streams(body: RequestBody) -> bool:
@@ -197,6 +182,14 @@ def refuse(refusal: Refusal, request_id: str) -> Response:
     response.headers["x-request-id"] = request_id
     response.headers.update(_refusal_headers(refusal))
     return response
+
+
+async def refuse_on(wire: Wire, refusal: Refusal, request_id: str) -> None:
+    """The same, to a client that nothing else was made for."""
+    body = refusal_body(refusal, request_id)
+    own = ("content-length", str(len(body))), ("x-request-id", request_id)
+    await wire.start(refusal.public.status, (JSON_CONTENT, *own, *_refusal_headers(refusal).items()))
+    await wire.end(body)
 
 
 def _refusal_headers(refusal: Refusal) -> dict[str, str]:
@@ -253,9 +246,13 @@ class HTTPClient:
             self._has_ended = True
             await self._wire.end()
 
-    async def wait_left(self) -> str:
+    def watch(self, tell: Callable[[str], None]) -> None:
         """H7."""
-        return await self._wire.departure.wait()
+        self._wire.departure.watch(tell)
+
+    def unwatch(self, tell: Callable[[str], None]) -> None:
+        """The turn is over."""
+        self._wire.departure.unwatch(tell)
 
     async def refuse(self, refusal: Refusal) -> None:
         """The turn may not begin."""

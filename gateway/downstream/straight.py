@@ -1,63 +1,107 @@
-"""The app: Quart, whose own ceremony is spared the one request that is a turn.
+"""The app: Quart, but for the requests that are turns, which are answered before Quart sees them.
 
-Quart opens an app's context and a session for each request, matches its path against every rule, and sends signals
-before and after it: 400 function calls that a short turn would notice, and no door looks at. So a request for a turn
-goes straight to its view, which sees the same `request`. Whatever goes wrong in it goes the ordinary way again, as do
-all other requests.
+Quart has a nursery and two tasks for each request, makes a request object of it, opens an app's context and a session,
+matches its path against every rule, and sends signals before and after it. A turn that waits for its output would hold
+all that, and no door looks at it. So a request for a turn goes straight to its door. What goes wrong before its answer
+begins is answered by the app's error pages, as everywhere.
+
+Where the server tells of a departure by a call (`LEAVING`), no task waits for it either.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
-from typing import Any, cast
+from collections.abc import Awaitable, Callable
+from contextlib import ExitStack
+from math import inf
+from typing import Any, NoReturn
 
-from quart import Response
-from quart.globals import _cv_request
+import trio
+from quart import abort
 from quart.typing import ResponseTypes
 from quart.wrappers import Request
 from quart_trio import QuartTrio
 
-Endpoints = Mapping[tuple[str, str], str]
+from gateway.beside_asgi import LEAVING
+from gateway.downstream.asked import Asked, BodyBounds, Gone, Receive
+from gateway.downstream.connections import Departure, HTTPConnection, Send, Wire, direct_of
 
-
-@dataclass(frozen=True, slots=True)
-class Seen:
-    """What stands behind Quart's `request`."""
-
-    request: Request
+Serve = Callable[[Asked, Wire], Awaitable[None]]
 
 
 class StraightApp(QuartTrio):
-    """`straight` names the endpoints, by method and path, whose requests are spared the ceremony. Their views are
-    coroutines that return a response; hooks and signals know nothing of them."""
+    """Hooks and signals know nothing of what is served straight."""
 
-    def __init__(self, name: str, straight: Endpoints) -> None:
+    def __init__(self, name: str) -> None:
         super().__init__(name)
         self.url_map.merge_slashes = False  # it would redirect, in HTML; here an empty part of a path is none
-        self._straight = straight
+        self.asgi_http_class = HTTPConnection
+        self._straight: dict[tuple[str, str], Serve] = {}
 
-    async def handle_request(self, request: Request) -> ResponseTypes:
-        """Its response, whatever becomes of it."""
-        scope = cast("dict[str, Any]", request.scope)
-        endpoint = self._straight.get((scope["method"], scope["path"]))
-        if endpoint is None or scope.get("root_path"):
-            return await super().handle_request(request)
-        view = cast(Callable[[], Awaitable[Response]], self.view_functions[endpoint])
-        token = _cv_request.set(Seen(request))  # type: ignore[arg-type]  # all that a view asks of a context
+    def add_straight(self, method: str, path: str, serve: Serve) -> None:
+        """Have requests for exactly this answered by `serve`, all others of that path refused as Quart refuses them."""
+        self._straight[method, path] = serve
+        self.add_url_rule(path, f"straight {method} {path}", _elsewhere, methods=[method])
+
+    def __call__(self, scope: Any, receive: Any, send: Any) -> Awaitable[None]:  # type: ignore[override]  # a hop less
+        """ASGI."""
+        if scope["type"] == "http":
+            path = scope["path"].removeprefix(scope.get("root_path") or "")
+            serve = self._straight.get((scope["method"], path))
+            if serve is not None:
+                return self._serve(serve, scope, receive, send)
+        return super().__call__(scope, receive, send)
+
+    async def _serve(self, serve: Serve, scope: Any, receive: Receive, send: Send) -> None:
+        departure = Departure()
+        wire = Wire(send, departure, direct_of(scope))
+        when_left = (scope.get("state") or {}).get(LEAVING)
+        with ExitStack() as held:
+            asked = Asked(scope, receive, self._bounds(), held)
+            if when_left is not None:
+                when_left(departure.tell)
+                await self._answer(serve, asked, wire)
+                return
+            async with trio.open_nursery() as nursery:
+                asked.was_read = lambda: nursery.start_soon(_watch, receive, departure)
+                await self._answer(serve, asked, wire)
+                nursery.cancel_scope.cancel()
+
+    def _bounds(self) -> BodyBounds:
+        seconds = self.config["BODY_TIMEOUT"]
+        return BodyBounds(self.config["MAX_CONTENT_LENGTH"], inf if seconds is None else seconds)
+
+    async def _answer(self, serve: Serve, asked: Asked, wire: Wire) -> None:
         try:
-            return await view()
+            await serve(asked, wire)
+        except Gone:
+            return
         except Exception as error:
-            failure = error
-        finally:
-            _cv_request.reset(token)
-        return await self._answer(failure, request)
+            if wire.has_started:
+                raise
+            await self._tell(error, asked.scope, wire)  # noqa: ASYNC120 - a cancellation is the better reason
 
-    async def _answer(self, failure: Exception, request: Request) -> ResponseTypes:
-        """A failed view's response, as Quart-Trio finds it."""
+    async def _tell(self, error: Exception, scope: Any, wire: Wire) -> None:
+        """The error's page, as Quart-Trio finds it."""
+        connection = HTTPConnection(self, scope)
+        request = connection.request_of(wire.send)
+        await connection.send_response(wire.send, await self._page_of(error, request))
+
+    async def _page_of(self, error: Exception, request: Request) -> ResponseTypes:
         async with self.request_context(request) as context:
             try:
-                result = await self.handle_user_exception(failure)
+                result = await self.handle_user_exception(error)
                 return await self.finalize_request(result, context)
-            except Exception as error:
-                return await self.handle_exception(error)
+            except Exception as failure:
+                return await self.handle_exception(failure)
+
+
+async def _watch(receive: Receive, departure: Departure) -> None:
+    """Until the client has left."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
+    departure.tell()
+
+
+async def _elsewhere() -> NoReturn:
+    """Where Quart looks for what is answered before it is asked."""
+    abort(404)

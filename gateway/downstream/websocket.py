@@ -165,7 +165,7 @@ class Connection:
         self._meter = neighbours.meter
         self._aside = neighbours.aside
         self.memory = neighbours.memories.connection()
-        self._client_address = client_address(socket, settings.trusted_hops)
+        self._client_address = client_address(socket.scope, settings.trusted_hops)
         self._limit_at = trio.current_time() + settings.connection_seconds
         self._departure = Departure()
         self._line = Line(settings.waiting_creates_max, settings.waiting_bytes_max)

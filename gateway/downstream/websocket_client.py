@@ -78,6 +78,10 @@ class WebSocketClient:
         self.is_cut_off = False
         await self._was_told(self.failure_code)
 
-    async def wait_left(self) -> str:
+    def watch(self, tell: Callable[[str], None]) -> None:
         """H7."""
-        return await self._departure.wait()
+        self._departure.watch(tell)
+
+    def unwatch(self, tell: Callable[[str], None]) -> None:
+        """The turn is over."""
+        self._departure.unwatch(tell)

@@ -26,13 +26,13 @@ import structlog
 import trio
 from hypercorn import Config
 from hypercorn.trio.lifespan import Lifespan
-from hypercorn.trio.worker_context import WorkerContext
 from hypercorn.typing import ConnectionState, LifespanState
 from hypercorn.utils import wrap_app
 
 from gateway import limits
 from gateway.server.descriptors import Shortage
 from gateway.server.hardened.connection import NEWCOMER_SECONDS_MAX
+from gateway.server.hardened.context import TellingContext
 from gateway.server.sockets import Sockets
 
 logger = structlog.get_logger("gateway.server")
@@ -87,19 +87,23 @@ async def accept_connections(
     async with trio.open_nursery() as living:
         await living.start(lifespan.handle_lifespan)
         await lifespan.wait_for_startup()
-        context = WorkerContext(None)
+        context = TellingContext()
         # Looked up when it serves: the hardening puts its own under this name.
         server = hypercorn.trio.run.TCPServer  # type: ignore[attr-defined]  # an import of its, see above
         serve_one = partial(
             _serve_one, partial(server, wrapped, config, context, ConnectionState(state.copy())), way_down
         )
         serve_bounded = partial((sockets or Sockets(limits.SOCKETS_MAX)).serve, serve_one)
-        async with trio.open_nursery() as connections:
-            on_open()
-            await _accept(serve_bounded, listeners, tls, connections, way_down)
-            await way_down.ending.wait()
-            await context.terminated.set()
-            connections.cancel_scope.deadline = trio.current_time() + config.graceful_timeout
+        async with trio.open_nursery() as watched:
+            watched.start_soon(context.watch)
+            async with trio.open_nursery() as connections:
+                on_open()
+                await _accept(serve_bounded, listeners, tls, connections, way_down)
+                await way_down.ending.wait()
+                await context.terminated.set()
+                context.end()
+                watched.cancel_scope.deadline = trio.current_time() + config.graceful_timeout
+            watched.cancel_scope.cancel()
         await lifespan.wait_for_shutdown()
         living.cancel_scope.cancel()
 

@@ -1,15 +1,15 @@
-"""One turn while it runs: four tasks in one nursery, which carry out what the turn machine commands.
+"""One turn while it runs: three tasks in one nursery, which carry out what the turn machine commands.
 
                  one nursery per turn                                        books: ledger, records
       read_upstream --inputs--> hold_buffer (steps core.turn) --frames--> write_client
         |                                  |   waits end at the machine's deadline
-        |     watch_client  --mail---------+
+        |     the client leaves --mail-----+
         +--output behind output, while nothing is queued and the client takes it at once--> (passing.py)
 
 - `read_upstream` runs a route's attempt; every input carries the time at which it was seen.
 - `hold_buffer` alone steps the machine. It never writes to the client: a write that is stuck must delay neither the
   money nor the upstream's close.
-- `write_client` alone writes to the client; `watch_client` alone waits for the client to leave.
+- `write_client` alone writes to the client. That the client leaves is told by its door, at that instant.
 - The channels between them have no capacity: a client that reads slowly slows the upstream's socket down.
 - Deadlines surround waits on channels only, for these are atomic: nothing is lost by a wait that is cancelled.
 - Whatever ends the turn, its books are closed once, shielded and bounded, beside the last frames (T10). Its place on a
@@ -18,7 +18,7 @@
 
 from __future__ import annotations
 
-from collections import deque
+import math
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
@@ -52,7 +52,7 @@ from gateway.core.money import EndedBy
 from gateway.core.rules import EXPIRED, Clock, Phase, TurnRules
 from gateway.core.turn import Turn
 from gateway.ports import Downstream, LedgerUnavailable, Model, Order, Route, Stamped, UpstreamCall
-from gateway.turn.books import Books
+from gateway.turn.books import OPEN_BOOKS_SECONDS_MAX, Books
 from gateway.turn.inputs import let_the_instant_pass, no_inputs, passes_on, request_id_of
 from gateway.turn.mishaps import INTERNAL_FAILURE, STORE_AWAY, is_bug, selection_failure
 from gateway.turn.passing import Inlet
@@ -95,15 +95,15 @@ class RunningTurn:
         self._tried: list[str] = []
         self._is_aliased = False
         self._mail: list[Stamped] = []
-        self._outgoing: deque[Frames] = deque()
+        self._outgoing: list[Frames] = []
         self._finish: Finish | None = None
         self._upstream_request_id: str | None = None
         self._house_drains = False
-        self._writing = Writing(client, write_seconds, self._must_wake_by, self._write_failed)
+        self._writing = Writing(client, write_seconds, self._must_wake_by, partial(self._client_left, "write failed"))
         self._waiting = trio.CancelScope()
         self._reading = trio.CancelScope()
-        self._watching = trio.CancelScope()
         self._is_written = trio.Event()
+        self._to_writer: trio.MemorySendChannel[Frames] | None = None
         self._inputs = no_inputs()
 
     def __repr__(self) -> str:
@@ -119,36 +119,35 @@ class RunningTurn:
         """The turn's life. However it ends, its books are closed and its place on a route is free when this returns."""
         try:
             async with trio.open_nursery() as self._nursery:
-                frames_out, frames_in = trio.open_memory_channel[Frames](0)
-                self._nursery.start_soon(self._watch_client)
-                self._nursery.start_soon(self._write_client, frames_in)
-                async with frames_out:
-                    await self._hold_buffer(frames_out)
+                self._client.watch(self._client_left)
+                await self._hold_buffer()
+                self._frames().close()
                 await self._see_it_written()
         except BaseException as error:  # noqa: ASYNC103 - what is not a bug is raised again
             await self._end_abruptly(error)  # noqa: ASYNC102 - the books shield themselves, the client may be cut
             if not is_bug(error):
                 raise
         finally:
+            self._client.unwatch(self._client_left)
             self._place.leave()
 
-    # --- the four tasks -----------------------------------------------------------------------------------------
+    # --- the three tasks ----------------------------------------------------------------------------------------
 
-    async def _hold_buffer(self, frames: trio.MemorySendChannel[Frames]) -> None:
+    async def _hold_buffer(self) -> None:
         try:
             await self._start_attempt(self._first)
         except LedgerUnavailable:
             self._mail.append((GatewayFailed(STORE_AWAY), trio.current_time()))
         while self._outgoing or self._turn.phase is not Phase.DONE:
             if self._outgoing:
-                await self._hand_over(frames)
+                await self._hand_over()
             else:
                 await self._receive()
             self._note_stall()
+            self._write_quiet_by(trio.current_time())
             if not self._is_passing_on:
                 await let_the_instant_pass()
-            for arrived, at in self._take_mail():
-                await self._step(arrived, at)
+            await self._step_all()
 
     async def _see_it_written(self) -> None:
         """The turn is decided: until the client has its last frames, it may still leave or stall (T6)."""
@@ -157,8 +156,7 @@ class RunningTurn:
                 with trio.CancelScope(deadline=self._writing.stalls_at) as self._waiting:
                     await self._is_written.wait()
             self._note_stall()
-            for arrived, at in self._take_mail():
-                await self._step(arrived, at)
+            await self._step_all()
 
     async def _read_upstream(self, route: Route, inputs: Inlet, reading: trio.CancelScope) -> None:
         with reading:
@@ -190,17 +188,23 @@ class RunningTurn:
         with suppress(trio.BrokenResourceError):
             await inputs.send((GatewayFailed(INTERNAL_FAILURE), trio.current_time()))
 
+    def _frames(self) -> trio.MemorySendChannel[Frames]:
+        if self._to_writer is None:
+            self._to_writer, frames = trio.open_memory_channel[Frames](0)
+            self._nursery.start_soon(self._write_client, frames)
+        return self._to_writer
+
+    def _write_quiet_by(self, at: float) -> None:  # H6, H9
+        if self._to_writer is None and self._client.quiet_deadline <= at:
+            self._frames()
+
     async def _write_client(self, frames: trio.MemoryReceiveChannel[Frames]) -> None:
         await self._writing.run(frames)
-        self._watching.cancel()
+        self._client.unwatch(self._client_left)
         self._is_written.set()
 
-    def _write_failed(self) -> None:
-        self.signal(ClientLeft("write failed"))
-
-    async def _watch_client(self) -> None:
-        with self._watching:
-            self.signal(ClientLeft(await self._client.wait_left()))
+    def _client_left(self, how: str) -> None:
+        self.signal(ClientLeft(how))
 
     # --- waiting ------------------------------------------------------------------------------------------------
 
@@ -228,10 +232,11 @@ class RunningTurn:
             except trio.EndOfChannel:
                 await trio.sleep_forever()
 
-    async def _hand_over(self, frames: trio.MemorySendChannel[Frames]) -> None:
+    async def _hand_over(self) -> None:
         """Give the writer its next frames; whatever else is due before it can take them, they stay the next."""
         if self._mail:
             return
+        frames = self._frames()
         try:
             frames.send_nowait(self._outgoing[0])
             self._was_taken()
@@ -242,13 +247,14 @@ class RunningTurn:
 
     def _was_taken(self) -> None:
         self._writing.took()
-        self._outgoing.popleft()
+        self._outgoing.pop(0)
         if not self._outgoing:
             self._mail.append((Handed(), trio.current_time()))
 
     @property
     def _wait_deadline(self) -> float:
-        return min(self._turn.deadline, self._writing.stalls_at)
+        quiet_at = self._client.quiet_deadline if self._to_writer is None else math.inf
+        return min(self._turn.deadline, self._writing.stalls_at, quiet_at)
 
     def _must_wake_by(self, stalls_at: float) -> None:
         """T6: a wait that began before the write must know."""
@@ -279,6 +285,11 @@ class RunningTurn:
         return True
 
     # --- carrying out -------------------------------------------------------------------------------------------
+
+    async def _step_all(self) -> None:
+        # Nothing of it is kept while more is waited for.
+        for arrived, at in self._take_mail():
+            await self._step(arrived, at)
 
     async def _step(self, arrived: Input, at: float) -> None:
         if isinstance(arrived, ClientLeft):
@@ -335,6 +346,7 @@ class RunningTurn:
 
     async def _start_attempt(self, route: Route) -> None:
         """Record the attempt, then call its upstream, unless meanwhile the client has left or the turn was cut."""
+        self._write_quiet_by(trio.current_time() + OPEN_BOOKS_SECONDS_MAX)
         await self._books.open_attempt(route)
         self._tried.append(route.name)
         self._is_aliased = route.upstream_model not in (None, self._order.request.model)

@@ -10,8 +10,8 @@ is "the same object"; whoever makes tables (gateway/routes.py) sees to that.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 
 from gateway.ports import Model, Route
@@ -51,20 +51,35 @@ class Tables:
             self._before.append(before)
         self._on_left()
 
-    @contextmanager
-    def turn(self) -> Iterator[Table]:
+    def turn(self) -> Running:
         """A turn runs on the table that is current as it begins, for the block."""
-        table = self.current
-        table.turns += 1
-        try:
-            yield table
-        finally:
-            table.turns -= 1
-            if table.turns == 0 and table in self._before:
-                self._before.remove(table)
-                self._on_left()
+        return Running(self)
+
+    def left(self, table: Table) -> None:
+        """One of its turns is over."""
+        table.turns -= 1
+        if table.turns == 0 and table in self._before:
+            self._before.remove(table)
+            self._on_left()
 
     def stands(self, model: Model, route: Route) -> bool:
         """Whether the current table has the route as it is, for the model of that name."""
         newest = self.current.models.get(model.name)
         return newest is not None and any(route is other for other in newest.routes)
+
+
+class Running(AbstractContextManager[Table]):
+    """A turn on its table; no generator, for there are thousands at once."""
+
+    __slots__ = ("_table", "_tables")
+
+    def __init__(self, tables: Tables) -> None:
+        self._tables = tables
+
+    def __enter__(self) -> Table:
+        self._table = self._tables.current
+        self._table.turns += 1
+        return self._table
+
+    def __exit__(self, *_exception: object) -> None:
+        self._tables.left(self._table)

@@ -41,13 +41,16 @@ class Writing:
         self._failed = failed
         self._scope = trio.CancelScope()
         self._quiet = trio.CancelScope()
-        self._is_idle = True
+        self._is_writing = False
+        self._owed = 0
+        """Frames that it was given and has not written; for an instant, less than none: it may have written them before
+        the task that gave them says so."""
         self._rest_waits = False
         self.stalls_at = math.inf
         """T6: when the client must have taken what is being written; infinity while nothing is."""
 
     def __repr__(self) -> str:
-        return f"<Writing to {self._client!r}, idle={self._is_idle}>"
+        return f"<Writing to {self._client!r}, writing={self._is_writing}>"
 
     async def run(self, frames: trio.MemoryReceiveChannel[Frames]) -> None:
         """Write all that comes, then the end, unless it is cancelled."""
@@ -69,15 +72,15 @@ class Writing:
 
     def took(self) -> None:
         """The writer was given frames."""
-        self._is_idle = False
+        self._owed += 1
 
     def pass_on(self, events: Sequence[Event], now: float) -> bool:
         """Write events past the writer; False if that cannot be done now."""
-        if not self._is_idle or now >= self._client.quiet_deadline:
+        if self._is_writing or self._owed or now >= self._client.quiet_deadline:
             return False
         taken = self._client.pass_on(events, now)
         if taken is Taken.PART:
-            self._is_idle, self._rest_waits = False, True
+            self._is_writing = self._rest_waits = True
             self._begins()
             self._quiet.cancel()
         return taken is not Taken.NOTHING
@@ -95,15 +98,16 @@ class Writing:
 
     async def _write(self, taken: Frames | None) -> None:
         """Frames; without any, the rest of what passed, or what a quiet client is told."""
-        self._is_idle = False
+        self._is_writing = True
         self._begins()
         if taken is not None:
             await self._client.write(taken)
+            self._owed -= 1
         elif self._rest_waits:
             await self._client.write_rest()
         else:
             await self._client.write_quiet()
-        self._is_idle, self._rest_waits = True, False
+        self._is_writing = self._rest_waits = False
         self.stalls_at = math.inf
 
     def _begins(self) -> None:

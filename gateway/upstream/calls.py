@@ -41,6 +41,10 @@ class Answer(Protocol):
         """In their order; names as they were written."""
         ...
 
+    def forget_headers(self) -> None:
+        """They were read, and need not be kept while the body comes."""
+        ...
+
     async def read(self) -> bytes:
         """Bytes of the body as they came off the wire, its framing taken off; b"" at its end. Raises Broken."""
         ...

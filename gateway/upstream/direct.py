@@ -174,10 +174,20 @@ class DirectAnswer:
         self._decoder = decoder
         self._pool = pool
         self.status = head.status
-        self.headers = head.headers
+        self._headers = head.headers
 
     def __repr__(self) -> str:
         return f"<DirectAnswer {self.status}, {self._decoder}>"
+
+    @property
+    def headers(self) -> WireHeaders:
+        """What the head says (calls.Answer)."""
+        return self._headers
+
+    def forget_headers(self) -> None:
+        """They were read (calls.Answer)."""
+        self._headers = []
+        self._decoder.forget_headers()
 
     async def read(self) -> bytes:
         """What has come of the body (calls.Answer)."""

@@ -48,6 +48,7 @@ class ResponseDecoder:
         self.body: list[bytes] = []
         """What of it has come and was not taken yet."""
         self._overhead = 0
+        self._is_delimited = False
         self._is_interim = False
         self.fault: str | None = None
         """What is wrong with it; nothing more can come then."""
@@ -88,6 +89,11 @@ class ResponseDecoder:
             raise Cut
         self.is_complete = True
 
+    def forget_headers(self) -> None:
+        """Of the head, which was read."""
+        if self.head is not None:
+            self.head = ResponseHead(self.head.status, [])
+
     def take(self) -> bytes:
         """The body's bytes that have come since. Raises Malformed behind the last that were well formed."""
         body = self.body
@@ -98,10 +104,6 @@ class ResponseDecoder:
         data = b"".join(body)
         body.clear()
         return data
-
-    @property
-    def _is_delimited(self) -> bool:
-        return any(name.lower() in SPLIT_HEADERS for name, _ in self._headers)
 
     # --- what the parser calls ----------------------------------------------------------------------------------
 
@@ -126,9 +128,11 @@ class ResponseDecoder:
         if self._is_interim:
             return
         counts = [name.lower() for name, _ in self._headers if name.lower() in SPLIT_HEADERS]
+        self._is_delimited = bool(counts)
         if len(counts) > 1:
             self.fault = "its head says twice where its body ends"
         self.head = ResponseHead(status, self._headers)
+        self._headers = []
         self._may_serve_again = self._parser.should_keep_alive()
 
     def on_body(self, data: bytes) -> None:

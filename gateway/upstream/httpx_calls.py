@@ -74,6 +74,10 @@ class HTTPXAnswer:
     def __repr__(self) -> str:
         return f"<HTTPXAnswer {self.status}>"
 
+    def forget_headers(self) -> None:
+        """They were read (calls.Answer); httpx keeps its own."""
+        self.headers = []
+
     async def read(self) -> bytes:
         """What has come of the body (calls.Answer)."""
         try:

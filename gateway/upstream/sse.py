@@ -161,6 +161,7 @@ class SSEUpstream:
         if not call.streams:
             return await self._whole(answer, head, decoder, inputs)
         if _is_event_stream(head):
+            answer.forget_headers()
             parser = SSEParser(self._settings.event_bytes_max, limits.INLINE_BODY_BYTES_MAX)
             try:
                 return await self._stream(answer, head, parser, decoder, inputs)
@@ -208,6 +209,7 @@ class SSEUpstream:
                     if await self._send_events(parser, inputs):
                         await _drain(answer)
                         return None
+                chunk = piece = b""  # neither is kept while more is waited for
         except BlockTooLarge as error:
             return too_large(str(error))
         decoder.end()

@@ -59,7 +59,7 @@ Counts = Mapping[tuple[str, str], float]
 
 CALLS_MAX: Final[Counts] = {
     ("http", "event"): 195,
-    ("http", "short turn"): 7_500,
+    ("http", "short turn"): 6_900,
     ("websocket", "event"): 195,
     ("websocket", "short turn"): 6_180,
 }

@@ -90,7 +90,7 @@ def test_events_go_out_byte_for_byte_in_their_order(door: Door) -> None:
     """E10: the very events that came in."""
     events = [CREATED, KEEPALIVE, DELTA, METADATA, DELTA, IN_PROGRESS, DELTA, COMPLETED]
     player = Player(door).plays((0, START), (1, sends(*events[:3])), (2, sends(*events[3:])))
-    assert [id(event) for event in player.delivered] == [id(event) for event in events]
+    assert [id(event.data) for event in player.delivered] == [id(event.data) for event in events]
 
 
 def test_what_one_read_brought_is_handed_over_in_one_piece() -> None:

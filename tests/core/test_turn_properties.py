@@ -193,9 +193,9 @@ def test_a_client_gets_the_beginning_of_one_attempt_and_nothing_else(
 ) -> None:
     """E9, E10, §4: no loss, no duplicate, no other order, no event of a discarded attempt."""
     run = Run(world.player(door)).plays(timed(script))
-    delivered = [id(event) for event in run.player.delivered]
+    delivered = [id(event.data) for event in run.player.delivered]
     sent = [event for event in run.last_sent if not (is_joined(run) and event.kind is EventClass.ERROR)]
-    assert delivered == [id(event) for event in sent[: len(delivered)]]
+    assert delivered == [id(event.data) for event in sent[: len(delivered)]]
 
 
 @SCRIPTS
@@ -316,7 +316,7 @@ def summary(player: Player) -> object:
     ends = [(end.outcome, end.ended, counting_none(end.report)) for end in player.said if isinstance(end, Finish)]
     told = [command for command in player.said if isinstance(command, DeliverFailure)]
     replayed = [counting_none(replay.report) for replay in player.replays]
-    return [id(event) for event in player.delivered], replayed, told, ends
+    return [id(event.data) for event in player.delivered], replayed, told, ends
 
 
 def counting_none(report: AttemptReport | None) -> AttemptReport | None:
@@ -336,7 +336,7 @@ def test_how_reads_are_cut_changes_nothing(door: Door, world: World, script: lis
         for piece in pieces:
             if len(apart.player.replays) == attempt:
                 apart.plays([(at, piece)])
-    assert [id(event) for event in apart.player.delivered] == [id(event) for event in whole.delivered]
+    assert [id(event.data) for event in apart.player.delivered] == [id(event.data) for event in whole.delivered]
     assert [line.split()[1:] for line in apart.player.lines if "deliver" not in line] == [
         line.split()[1:] for line in whole.lines if "deliver" not in line
     ]
@@ -351,7 +351,7 @@ def test_both_doors_give_the_same_events_verdicts_and_money(world: World, script
     on_websocket.player.waits(10**6)
     on_both = [event for event in on_http.player.delivered if not (is_joined(on_websocket) and is_error(event))]
     if on_http.player.finish.outcome not in ("client_disconnected", "internal_error", "route_selection_failed"):
-        assert [id(event) for event in on_websocket.player.delivered] == [id(event) for event in on_both]
+        assert [id(event.data) for event in on_websocket.player.delivered] == [id(event.data) for event in on_both]
     ends = [player.finish for player in (on_http.player, on_websocket.player)]
     assert on_http.player.replays == on_websocket.player.replays
     assert (ends[0].outcome, ends[0].ended, ends[0].report) == (ends[1].outcome, ends[1].ended, ends[1].report)

@@ -1,7 +1,7 @@
 """R10 and §6: which requests are stateful, seen through both doors where they let them in, else at the engine."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -195,9 +195,11 @@ class Listener:
     async def end(self) -> None:
         """Nothing follows."""
 
-    async def wait_left(self) -> str:
+    def watch(self, tell: Callable[[str], None]) -> None:
         """It stays."""
-        await trio.sleep_forever()
+
+    def unwatch(self, tell: Callable[[str], None]) -> None:
+        """It stays."""
 
 
 async def run_at_the_engine(w: World, door: str, **fields: Any) -> Listener:

@@ -62,5 +62,5 @@ def install() -> None:
                 f"{library} {installed} is installed, but the gateway's hardening was measured on {measured}; "
                 f"install {library}=={measured}"
             )
-    hypercorn.trio.run.TCPServer = HardenedServer  # type: ignore[attr-defined]  # by what it makes connections
+    hypercorn.trio.run.TCPServer = HardenedServer  # type: ignore[attr-defined, assignment]  # by what it makes connections
     hypercorn.config.Config.alpn_protocols = ["http/1.1"]

@@ -1,9 +1,11 @@
 """One TCP connection: whatever happens on it stays on it, and nothing on it waits for ever.
 
-_run --+-- _read_data    reads for the connection's whole life, each wait bounded by the protocol's patience
+_run --+-- _read_data    reads for the connection's whole life, each wait bounded by the protocol's patience, and by how
+       |                 long a connection may idle
        +-- TaskGroup     the requests' apps, pings
-       +-- _watch        closes the connection when it idles; and writes are shielded: when it is cancelled, they have
-                         a moment left
+
+At the process's end those that idle close; and writes are shielded: when the connection is cancelled, they have a
+moment left. Both are told by the context (context.py); a stock one has to be watched, by one task more.
 
 All that is written goes through `write`. On the fast plane it tries the socket first: what the kernel takes at once
 needs no lock, no deadline and no wait. What it does not take at once waits as on the plain plane, in the same order.
@@ -25,6 +27,7 @@ from hypercorn.typing import ConnectionState
 from hypercorn.utils import parse_socket_addr
 
 from gateway.core.messages import Taken
+from gateway.server.hardened.context import TellingContext
 from gateway.server.hardened.http1 import HardenedHTTP1
 from gateway.server.hardened.inbox import InboxTaskGroup
 from gateway.server.hardened.settings import Cut, settings_of
@@ -58,14 +61,16 @@ class HardenedServer(TCPServer):
     _writes_end_at = inf
     _has_ended = False
     _newcomer_until = -inf
-    _idle_until = inf
-    """When it has idled for too long; infinity while a request is served."""
     _socket: socket.socket | None = None
     """What may be tried first."""
     _held_back = b""
     """What the next write begins with: a head whose first piece of body comes at once, or what the kernel did not take
     of the piece before."""
     _unwaited = 0
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        del self.idle_task  # Hypercorn's timer: the connection idles in its read
 
     async def run(self) -> None:
         """Serve the connection; an exception ends it and nothing else."""
@@ -91,6 +96,8 @@ class HardenedServer(TCPServer):
         except* OSError:
             pass  # the peer was gone before it was asked for its name
         finally:
+            if isinstance(self.context, TellingContext):
+                self.context.forget(self)
             await self._close()  # noqa: ASYNC102 - it is shielded and bounded within
 
     async def _open(self) -> tuple[trio.socket.SocketType | None, bool]:
@@ -118,39 +125,50 @@ class HardenedServer(TCPServer):
 
     async def _serve(self, is_tls: bool, client: tuple[str, int] | None, server: tuple[str, int] | None) -> None:
         self._newcomer_until = trio.current_time() + NEWCOMER_SECONDS_MAX
+        if isinstance(self.context, TellingContext):
+            await self._serve_requests(is_tls, client, server)
+            return
         async with trio.open_nursery() as nursery:
-            self._idle_until = trio.current_time() + self.config.keep_alive_timeout
             nursery.start_soon(self._watch)
-            async with InboxTaskGroup() as self._task_group:
-                state = ConnectionState(self.state)
-                place = self._task_group, state, is_tls, client, server
-                short_way = self if settings_of(self.config).is_fast else None
-                self.protocol = HardenedHTTP1(
-                    self.app, self.config, self.context, *place, self.protocol_send, short_way=short_way
-                )
-                await self._read_data()
-                self._has_ended, self._idle_until = True, inf
+            await self._serve_requests(is_tls, client, server)
             nursery.cancel_scope.cancel()
 
+    async def _serve_requests(
+        self, is_tls: bool, client: tuple[str, int] | None, server: tuple[str, int] | None
+    ) -> None:
+        async with InboxTaskGroup() as self._task_group:
+            state = ConnectionState(self.state)
+            place = self._task_group, state, is_tls, client, server
+            short_way = self if settings_of(self.config).is_fast else None
+            self.protocol = HardenedHTTP1(
+                self.app, self.config, self.context, *place, self.protocol_send, short_way=short_way
+            )
+            self.protocol.patience.idle(trio.current_time() + self.config.keep_alive_timeout)
+            if isinstance(self.context, TellingContext):
+                self.context.tell(self)
+            if self.context.terminated.is_set():
+                self.hear_the_end()
+            try:
+                await self._read_data()
+            except trio.Cancelled:
+                self.end_writes()
+                raise
+            self._has_ended = True
+
     async def _watch(self) -> None:
+        """What a context that tells would tell."""
         try:
-            await self._close_idle()
+            await self.context.terminated.wait()
+            self.hear_the_end()
             await trio.sleep_forever()
         finally:
-            self._end_writes()
+            self.end_writes()
 
-    async def _close_idle(self) -> None:
-        """Close what idles: for too long, or at the end, where a newcomer has a moment to say what it wants. No request
-        wakes this: it looks when the connection could idle for too long at the soonest."""
-        while trio.current_time() < self._idle_until and not self.context.terminated.is_set():
-            soonest = trio.current_time() + self.config.keep_alive_timeout
-            with trio.move_on_at(min(self._idle_until, soonest)):
-                await self.context.terminated.wait()
-        if self.context.terminated.is_set():
-            await trio.sleep_until(self._newcomer_until)
-        if self._idle_until < inf:
-            with trio.CancelScope(shield=True):
-                await self._initiate_server_close()
+    def hear_the_end(self) -> None:
+        """Close if it idles; a newcomer has a moment to say what it wants."""
+        patience = self.protocol.patience
+        if patience.idle_until < inf:
+            patience.idle(max(trio.current_time(), self._newcomer_until))
 
     # --- writing ----------------------------------------------------------------------------------------------------
 
@@ -165,7 +183,8 @@ class HardenedServer(TCPServer):
             await self.protocol.handle(Closed())
         elif isinstance(event, Updated) and not self._has_ended:
             self._newcomer_until = -inf  # it has said what it wants
-            self._idle_until = trio.current_time() + self.config.keep_alive_timeout if event.idle else inf
+            until = trio.current_time() + self.config.keep_alive_timeout if event.idle else inf
+            self.protocol.patience.idle(until)
 
     def hold_back(self, data: bytes) -> None:
         """Write it with what comes next, which is at hand."""
@@ -246,7 +265,7 @@ class HardenedServer(TCPServer):
         if isinstance(stream, trio.SocketStream):
             stream.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET_ON_CLOSE)
 
-    def _end_writes(self) -> None:
+    def end_writes(self) -> None:
         """The connection is cancelled: its writes, which do not see it, end soon too."""
         self._writes_end_at = trio.current_time() + LAST_WRITE_SECONDS_MAX
         if self._write_scope is not None:
@@ -258,7 +277,7 @@ class HardenedServer(TCPServer):
         patience = self.protocol.patience
         while (data := await self._read()) != b"":
             if data is None:
-                await self.protocol.time_out()
+                await self._time_out()
             elif not patience.is_ending:
                 await self.protocol.handle(RawData(data))
         if not patience.is_ending:
@@ -269,10 +288,26 @@ class HardenedServer(TCPServer):
         """Bytes; none at the connection's end; None if the peer's time is up."""
         with self.protocol.patience.scope():
             try:
+                while self._socket is not None:
+                    if self._socket.fileno() < 0:  # it was closed on this side
+                        return b""
+                    await trio.lowlevel.wait_readable(self._socket)
+                    with suppress(BlockingIOError):
+                        return self._socket.recv(MAX_RECV)
                 return bytes(await self.stream.receive_some(MAX_RECV))
-            except GONE:
+            except (*GONE, OSError):
                 return b""
         return b"" if self.protocol.patience.is_ending else None
+
+    async def _time_out(self) -> None:
+        """The peer has not gone on in time, or has idled for too long."""
+        patience = self.protocol.patience
+        if patience.deadline <= trio.current_time():
+            await self.protocol.time_out()
+            return
+        patience.idle(inf)
+        with trio.CancelScope(shield=True):  # a close is bounded
+            await self._initiate_server_close()
 
     # --- ending -----------------------------------------------------------------------------------------------------
 

@@ -9,18 +9,19 @@ bytes --> a head is due:    HeadGuard --> h11 --> a request, its stream, its app
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from itertools import chain
 from typing import Any, Final, cast
 
 import h11
 import trio
 from hypercorn.events import Closed, Event, RawData, Updated
-from hypercorn.protocol.events import Body, Data, EndBody, Request
+from hypercorn.protocol.events import Body, Data, EndBody, Request, StreamClosed
 from hypercorn.protocol.h11 import STREAM_ID, H11Protocol, H11WSConnection
-from hypercorn.protocol.http_stream import HTTPStream
+from hypercorn.protocol.http_stream import ASGIHTTPState, HTTPStream
 from hypercorn.typing import ConnectionState
 
-from gateway.beside_asgi import DIRECT, INBOUND, Direct
+from gateway.beside_asgi import DIRECT, INBOUND, LEAVING
 from gateway.server.hardened.direct import DirectBody, DirectTexts, ShortWay
 from gateway.server.hardened.heads import BAD_REQUEST, HeadGuard
 from gateway.server.hardened.patience import Patience
@@ -51,6 +52,23 @@ class HardenedHTTPStream(HTTPStream):
     """One request and its response."""
 
     direct: DirectBody | None = None
+    _tell_left: Callable[[], None] | None = None
+
+    def when_left(self, tell: Callable[[], None]) -> None:
+        """Have `tell` called when the peer leaves (beside_asgi.WhenLeft)."""
+        if self.closed:
+            tell()
+        else:
+            self._tell_left = tell
+
+    async def handle(self, event: Any) -> None:
+        """What the protocol makes of the peer's bytes. What closes before the response has ended was closed by the
+        peer, or for it."""
+        if isinstance(event, StreamClosed) and self._tell_left is not None:
+            tell, self._tell_left = self._tell_left, None
+            if self.state is not ASGIHTTPState.CLOSED:
+                tell()
+        await super().handle(event)
 
     async def app_send(self, message: Any) -> None:
         """What the app sends; to a peer that has left it goes nowhere, but it yields."""
@@ -230,16 +248,16 @@ class HardenedHTTP1(H11Protocol):
         self.keep_alive_requests += 1
         await self.context.mark_request()
 
-    def _direct_for(self, stream: HardenedHTTPStream | HardenedWebSocket) -> dict[str, Direct]:
-        """The app's short way, if there is one."""
+    def _direct_for(self, stream: HardenedHTTPStream | HardenedWebSocket) -> dict[str, object]:
+        """The app's short ways, if there are any."""
         if self._short_way is None:
             return {}
         if isinstance(stream, HardenedWebSocket):
             return {DIRECT: DirectTexts(stream, self._short_way, stream.note_sign_of_life)}
         stream.direct = DirectBody(stream, self._short_way)
-        return {DIRECT: stream.direct}
+        return {DIRECT: stream.direct, LEAVING: stream.when_left}
 
-    def _asgi_request(self, request: h11.Request, direct: dict[str, Direct]) -> Request:
+    def _asgi_request(self, request: h11.Request, direct: dict[str, object]) -> Request:
         path = TARGET.fullmatch(request.target)
         return Request(
             stream_id=STREAM_ID,
@@ -288,7 +306,9 @@ class HardenedHTTP1(H11Protocol):
     async def _close_stream(self) -> None:
         """What the request held is given back with it."""
         if self.stream is not None:  # it and its short way are a ring, which may not be collected for minutes
-            cast(dict[str, Any], self.stream.scope)["state"].pop(DIRECT, None)
+            state = cast(dict[str, Any], self.stream.scope)["state"]
+            state.pop(DIRECT, None)
+            state.pop(LEAVING, None)
             if isinstance(self.stream, HardenedHTTPStream):
                 self.stream.direct = None
         await super()._close_stream()

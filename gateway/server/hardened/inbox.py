@@ -7,7 +7,6 @@ returns (bug case O2). And ten messages may be ten times their bound.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
@@ -29,7 +28,7 @@ class Inbox:
     def __init__(self, events_max: int, bytes_max: int = WAITING_BYTES_MAX) -> None:
         self._events_max = events_max
         self._bytes_max = bytes_max
-        self._events: deque[Event] = deque()
+        self._events: list[Event] = []  # at most ten; a deque of none takes more
         self._bytes = 0
         self._is_over = False
         self._news = trio.lowlevel.ParkingLot()
@@ -60,7 +59,7 @@ class Inbox:
             await self._news.park()
         event: ASGIReceiveEvent = self._events[0]
         if event["type"] not in LAST:
-            self._events.popleft()
+            self._events.pop(0)
             self._bytes -= _size_of(event)
             self._room.unpark_all()
         return event

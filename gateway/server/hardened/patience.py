@@ -30,24 +30,28 @@ class Pace:
 
 
 class Patience:
-    """One connection's. `deadline` is when the peer must have gone on, on Trio's clock."""
+    """One connection's. Times are Trio's clock's."""
 
     def __init__(self, pace: Pace) -> None:
         self._pace = pace
         self._expects_head = False
         self._whole_by = inf
-        self._scope = trio.CancelScope()
+        self._scope: trio.CancelScope | None = None
+        self.deadline = inf
+        """When the peer must have gone on; `inf` while nothing is due."""
+        self.idle_until = inf
+        """When the connection has idled for too long; `inf` while a request is served."""
         self.is_ending = False
-
-    @property
-    def deadline(self) -> float:
-        """`inf` while nothing is due."""
-        return self._scope.deadline
 
     def scope(self) -> trio.CancelScope:
         """For the next read."""
-        self._scope = trio.CancelScope(deadline=self._scope.deadline)
+        self._scope = trio.CancelScope(deadline=min(self.deadline, self.idle_until))
         return self._scope
+
+    def idle(self, until: float) -> None:
+        """The connection idles until then; `inf`: it does not."""
+        self.idle_until = until
+        self._follow()
 
     def expect_head(self, now: float) -> None:
         """A head has begun and not ended; its first byte counts."""
@@ -84,4 +88,9 @@ class Patience:
     def _await(self, deadline: float, *, expects_head: bool = False) -> None:
         self._expects_head = expects_head
         if not self.is_ending:
-            self._scope.deadline = deadline
+            self.deadline = deadline
+            self._follow()
+
+    def _follow(self) -> None:
+        if self._scope is not None:
+            self._scope.deadline = min(self.deadline, self.idle_until)

@@ -1,0 +1,87 @@
+"""A request for a turn as the server brings it (ASGI), read by its door and by nobody else.
+
+Its body is asked for when the door wants it, and comes whole, in its time and within its bound. A client that leaves
+before its body is whole has asked for nothing (`Gone`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from math import inf
+from typing import Any
+
+import trio
+from werkzeug.exceptions import RequestEntityTooLarge, RequestTimeout
+
+from gateway.beside_asgi import INBOUND, Inbound
+from gateway.ports import NoBounds
+
+Receive = Callable[[], Any]
+
+
+class Gone(Exception):
+    """The client left before its request was whole."""
+
+
+@dataclass(frozen=True, slots=True)
+class BodyBounds:
+    """What a body may be: bytes, and seconds from when it is asked for."""
+
+    bytes_max: int | None = None
+    seconds: float = inf
+
+
+@dataclass(slots=True, eq=False)
+class Asked:
+    """One request. `held` is given back once it was answered."""
+
+    scope: Any
+    receive: Receive
+    bounds: BodyBounds
+    held: ExitStack
+    was_read: Callable[[], object] | None = field(default=None)
+    """Called when the body is whole: what comes then is the client's departure."""
+
+    def header(self, name: bytes) -> str | None:
+        """The first of that name, which is given in lower case, as the server has it."""
+        return next((value.decode("latin-1") for known, value in self.scope["headers"] if known == name), None)
+
+    def headers(self) -> list[tuple[str, str]]:
+        """All of them, in their order."""
+        return [(name.decode("latin-1"), value.decode("latin-1")) for name, value in self.scope["headers"]]
+
+    @property
+    def inbound(self) -> Inbound:
+        """Where the server counts what the client has sent."""
+        found: Inbound = (self.scope.get("state") or {}).get(INBOUND) or NoBounds()
+        return found
+
+    async def body(self) -> bytes:
+        """All of it. Raises RequestEntityTooLarge, RequestTimeout and Gone."""
+        bytes_max = self.bounds.bytes_max
+        if bytes_max is not None and int(self.header(b"content-length") or 0) > bytes_max:
+            raise RequestEntityTooLarge
+        with trio.move_on_after(self.bounds.seconds):
+            body = await self._read(inf if bytes_max is None else bytes_max)
+            if self.was_read is not None:
+                self.was_read()
+            return body
+        raise RequestTimeout
+
+    async def _read(self, bytes_max: float) -> bytes:
+        pieces: list[bytes] = []
+        size = 0
+        while True:  # noqa: ASYNC913 - it goes round only behind a message
+            message = await self.receive()
+            if message["type"] != "http.request":
+                raise Gone
+            piece = message.get("body", b"")
+            size += len(piece)
+            if size > bytes_max:
+                raise RequestEntityTooLarge
+            if piece:
+                pieces.append(piece)
+            if not message.get("more_body", False):
+                return b"".join(pieces)
