@@ -24,21 +24,28 @@ from pathlib import Path
 from typing import Final
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 
 from mutation.registry import ACTIVE, MUTANTS, SEEN, activate
 
 settings.register_profile(
-    "mutants", deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck)
+    "mutants",
+    deadline=None,
+    derandomize=True,
+    database=None,
+    phases=(Phase.explicit, Phase.generate),  # that an example fails is all there is to know: none is shrunk
+    report_multiple_bugs=False,
+    suppress_health_check=list(HealthCheck),
 )
 settings.load_profile("mutants")  # before any test module asks for its own
 
-CPU_SECONDS: Final = 5.0
-CPU_FACTOR: Final = 10.0
-"""A mutant may take so much, and so many times what its tests take without it: then it is taken for endless."""
+CPU_SECONDS: Final = 3.0
+CPU_FACTOR: Final = 5.0
+"""A test may take so much, and so many times what it takes without a mutant: then the mutant is taken for endless."""
 WALL_SECONDS: Final = 60.0
 WALL_FACTOR: Final = 60.0
-"""The same by the clock, for one that waits for ever; other work on the machine makes no mutant endless."""
+"""The same of all its tests by the clock, for one that waits for ever; other work on the machine makes no mutant
+endless."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -190,22 +197,22 @@ class Trial:
         if child == 0:
             status = 70
             try:
-                status = self.find(mutant, tests, seconds, writing)
+                status = self.find(mutant, tests, writing)
             finally:
                 os._exit(status)
         os.close(writing)
         now = time.monotonic()
         self.children[child] = Child(mutant, now + WALL_SECONDS + WALL_FACTOR * seconds, now, reading)
 
-    def find(self, mutant: str, tests: list[int], seconds: float, writing: int) -> int:
+    def find(self, mutant: str, tests: list[int], writing: int) -> int:
         """In the child: run the tests until one fails. 1 if one did."""
         silence = os.open(os.devnull, os.O_WRONLY)
         os.dup2(silence, 1)
         os.dup2(silence, 2)
-        limit = ceil(time.process_time() + CPU_SECONDS + CPU_FACTOR * seconds)
-        resource.setrlimit(resource.RLIMIT_CPU, (limit, limit + 1))
         activate(mutant)
         for number in tests:
+            limit = ceil(time.process_time() + CPU_SECONDS + CPU_FACTOR * self.seconds[number])
+            resource.setrlimit(resource.RLIMIT_CPU, (limit, resource.RLIM_INFINITY))
             self.run(number)
             if self.reports.failed:
                 os.write(writing, str(number).encode())
