@@ -238,6 +238,17 @@ def test_a_container_is_bound_by_an_id_or_by_files(container: Any, is_bound: boo
     )
 
 
+@pytest.mark.parametrize("member", ["background_options", "input"])
+def test_what_stands_beside_a_schema_is_looked_through_and_the_schema_is_not(member: str) -> None:
+    """S5: where nothing is read and below what is encoded, too."""
+    described: Any = {"parameters": {"a": {"file_id": "f"}}, "b": [{"c": 1}]}
+    holding: Any = {"parameters": {}, "b": [{"file_id": "f"}]}
+    fields: list[dict[str, Any]] = [
+        {member: [{"data": held}] if member == "input" else held} for held in (described, holding)
+    ]
+    assert [reasons(**held) for held in fields] == [(), (ORIGIN_BOUND,)]
+
+
 def test_nesting_of_any_depth_is_walked() -> None:
     """S5, S7: as deep as the interpreter reads."""
     nested: Any = {"file_id": "file_1"}

@@ -63,6 +63,13 @@ def test_what_is_no_text_may_on_http_alone() -> None:
 
 
 @pytest.mark.parametrize("door", DOORS)
+@pytest.mark.parametrize(("at", "may_pass"), [(1.499, True), (1.5, False), (1.501, False)])
+def test_nothing_may_from_the_instant_of_a_deadline_on(door: Door, at: float, may_pass: bool) -> None:
+    """T5: however early it comes."""
+    assert committed(door, TurnRules(cut_at=1.5)).lets_pass([DELTA], at) == may_pass
+
+
+@pytest.mark.parametrize("door", DOORS)
 @pytest.mark.parametrize("before", [
     [],
     [(0.0, START)],

@@ -3,7 +3,8 @@ come by its function, the ones that found its siblings and the fast ones first, 
 
     collect --> run each test, note which functions it comes by --> for each mutant: fork --> its outcome, as a line
 
-What a module calls while it is imported has happened by then: such a function's mutants are each given a new process.
+What a module calls while it is imported has happened by then: such a function's mutants, if no test finds them, are
+each given a new process.
 """
 
 from __future__ import annotations
@@ -173,9 +174,10 @@ class Trial:
         for name in names:
             while len(self.children) >= config.getoption("--children"):
                 yield from self.reaped()
+            tests = self.in_order(function_of(name))
             if function_of(name) in AT_IMPORT:
-                self.fork(name, partial(self.find_in_a_new_process, name, config), sum(self.seconds.values()))
-            elif tests := self.in_order(function_of(name)):
+                self.fork(name, partial(self.find_wherever, name, tests, config), sum(self.seconds.values()))
+            elif tests:
                 self.fork(name, partial(self.find, name, tests), self.cost(function_of(name)))
             else:
                 yield name, "untested", 0.0
@@ -222,12 +224,18 @@ class Trial:
                 return str(number)
         return None
 
+    def find_wherever(self, mutant: str, tests: list[int], config: pytest.Config) -> str | None:
+        """In the child: what is found without a new process needs none."""
+        found = self.find(mutant, tests)
+        resource.setrlimit(resource.RLIMIT_CPU, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+        return found or self.find_in_a_new_process(mutant, config)
+
     def find_in_a_new_process(self, mutant: str, config: pytest.Config) -> str | None:
         """In the child: the same for a mutant that stands there from the import on; the likeliest tests alone first."""
         arguments = [argument for argument in config.invocation_params.args if argument != "--mutants"]
         likeliest = [self.items[number].nodeid for number in self.in_order(function_of(mutant))[:LIKELIEST]]
         chosen = {*config.args}
-        for tests in (likeliest, config.args):
+        for tests in (likeliest, config.args) if likeliest else (config.args,):
             run = subprocess.run(
                 [sys.executable, "-m", "pytest", "-x", *(one for one in arguments if one not in chosen), *tests],
                 env={**os.environ, ACTIVE: mutant},
