@@ -107,6 +107,7 @@ def test_what_is_stored_is_not_expanded_but_for_a_warm_up(fields: str, stores_by
     [
         ('{"input": [ {"a":1} , {"b":[2, 3]} ] }', b'{"a":1} , {"b":[2, 3]}'),
         ('{"input":"h\\u00e9\\n"}', b'{"type":"message","role":"user","content":"h\\u00e9\\n"}'),
+        ('{"input" : [1,2] }', b"1,2"),
         ('{"input":[]}', b""),
         ('{"input":[ ]}', b""),
         ('{"input":null}', b""),
