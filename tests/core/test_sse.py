@@ -250,6 +250,18 @@ def test_a_block_without_an_object_is_counted_and_never_an_event(block: bytes) -
     assert (events, parser.not_events) == ([], 1)
 
 
+@pytest.mark.parametrize("block", [b"X\n\n", b"X\r\rX\n\n", b":\n\n", b"retry: 1\n\n"])
+def test_whatever_has_a_letter_is_counted(block: bytes) -> None:
+    """E7."""
+    assert (parser_of(block)[0].not_events, parser_of(b"\n" + block)[0].not_events) == (block.count(b"X") or 1,) * 2
+
+
+def test_blank_lines_behind_a_block_that_came_in_two_lead_no_event() -> None:
+    """P2, E10: each is a block of its own, of nothing."""
+    one, other = b'data: {"type":"x"}\n\n', b'data: {"type":"y"}\n\n'
+    assert [event.block for event in events_of(one[:9], one[9:] + b"\n\n" + other)] == [one, other]
+
+
 def test_blank_lines_are_nothing_at_all() -> None:
     """P4: they are not even counted."""
     parser, events = parser_of(b"\n\n\r\n\r\n\r\r\n\n\n")
