@@ -410,6 +410,15 @@ def test_a_block_may_have_the_limit_and_not_a_byte_more(payload: bytes, line_end
     assert [event.data for event in events] == [payload] * 3
 
 
+@pytest.mark.parametrize("start", [b"", b"\n"])
+def test_what_is_pending_is_refused_with_the_first_byte_above_the_limit(start: bytes) -> None:
+    """P7: its end is not waited for; a leading LF may be the rest of a CRLF and does not count."""
+    parser, _ = parser_of(start + b"data: {" + b"x" * 3, block_bytes_max=10)
+    parser.receive_data(b"y")
+    with pytest.raises(BlockTooLarge):
+        parser.next_event()
+
+
 @pytest.mark.parametrize("payload", [DELTA, CREATED], ids=["output", "lifecycle"])
 def test_behind_an_event_too_large_there_is_nothing(payload: bytes) -> None:
     """P7: whoever asks again is refused again, while the events before it were given."""
