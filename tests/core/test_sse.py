@@ -415,8 +415,17 @@ def test_what_is_pending_is_refused_with_the_first_byte_above_the_limit(start: b
     """P7: its end is not waited for; a leading LF may be the rest of a CRLF and does not count."""
     parser, _ = parser_of(start + b"data: {" + b"x" * 3, block_bytes_max=10)
     parser.receive_data(b"y")
-    with pytest.raises(BlockTooLarge):
+    with pytest.raises(BlockTooLarge, match="of more than 10 bytes"):
         parser.next_event()
+
+
+def test_a_leading_line_feed_does_not_count_wherever_its_block_stands() -> None:
+    """P7: in one read with others, and no line feed of theirs is taken for it."""
+    small, large = b'data: {"type":"x"}\n\n', b'data: {"type":"y","a":12345}\n\n'
+    _, events = parser_of(small + b"\n" + large, block_bytes_max=len(large))
+    assert len(events) == 2
+    with pytest.raises(BlockTooLarge):
+        parser_of(b"\n" + small + large, block_bytes_max=len(large) - 1)
 
 
 @pytest.mark.parametrize("payload", [DELTA, CREATED], ids=["output", "lifecycle"])
