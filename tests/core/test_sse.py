@@ -240,6 +240,7 @@ def test_a_stream_of_a_byte_order_mark_or_less_has_no_event(start: bytes) -> Non
         b"id: 1\nretry: 5\n\n",
         b" \n\n",
         b"data : {}\n\n",
+        b"event: a\nxdata: {}\n\n",
         b'event: response.created\nevent: {"type":"response.created"}\n\n',
     ],
 )
