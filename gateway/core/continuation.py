@@ -140,7 +140,7 @@ def input_measure(request: TurnRequest, remembered: Remembered | None) -> InputM
 
 def items_of(body: RequestBody) -> bytes | None:
     """A request's own input as items, empty for none of it; None if it is something else."""
-    text = (body.text_of("input") or "null").strip(WHITESPACE)
+    text = body.text_of("input") or "null"
     if text.startswith('"'):
         return f'{{"type":"message","role":"user","content":{text}}}'.encode()
     if text.startswith("["):

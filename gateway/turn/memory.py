@@ -41,8 +41,7 @@ class Memories:
         return ConnectionMemory(self)
 
     def keep(self, memory: ConnectionMemory, lane: Lane, size_bytes: int) -> None:
-        """Count a response in, as the newest; the oldest ones make room."""
-        self.drop(memory, lane)
+        """Count a response in, as the newest; the oldest ones make room. The lane has no other."""
         self._kept[memory, lane] = size_bytes
         self.size_bytes += size_bytes
         while self.size_bytes > self._bytes_max:
@@ -76,7 +75,7 @@ class ConnectionMemory:
     def recall(self, request: TurnRequest) -> Remembered | None:
         """What the request goes on from, if it is remembered, on whichever lane."""
         named = request.body.get(PREVIOUS)
-        return next((held for held in self._lanes.values() if held.response_id == named), None) if named else None
+        return next((held for held in self._lanes.values() if held.response_id == named), None)
 
     def made_of(self, request: TurnRequest, parent: Remembered | None, heard: Heard) -> Remembered | None:
         """What is to be remembered of a turn; reads all its items, which may be megabytes."""

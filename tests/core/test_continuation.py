@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -15,13 +16,16 @@ from gateway.core.continuation import (
     Path,
     Remembered,
     expanded,
+    input_measure,
     is_expandable,
     items_of,
     path_of,
+    prepared,
     remembered,
 )
-from gateway.core.eligibility import StatePolicy, eligibility, reasons_on
+from gateway.core.eligibility import TURN_STATE_HEADER, StatePolicy, eligibility, reasons_on
 from gateway.core.events import Event, read_event
+from gateway.core.money import InputMeasure
 from gateway.core.request import RequestBody, TurnRequest
 from gateway.upstream.scripts import response_object
 
@@ -103,6 +107,7 @@ def test_what_is_stored_is_not_expanded_but_for_a_warm_up(fields: str, stores_by
     [
         ('{"input": [ {"a":1} , {"b":[2, 3]} ] }', b'{"a":1} , {"b":[2, 3]}'),
         ('{"input":"h\\u00e9\\n"}', b'{"type":"message","role":"user","content":"h\\u00e9\\n"}'),
+        ('{"input" : [1,2] }', b"1,2"),
         ('{"input":[]}', b""),
         ('{"input":[ ]}', b""),
         ('{"input":null}', b""),
@@ -156,6 +161,51 @@ def test_a_response_without_an_id_is_not_remembered() -> None:
     event = read_event(data, data)
     assert event is not None
     assert remembered(request('{"input":"a"}'), None, heard(event), MIB) is None
+
+
+@pytest.mark.parametrize(
+    ("item", "is_left_out"),
+    [
+        ({"type": "reasoning", "id": "rs_1"}, True),
+        ({"type": "reasoning", "id": "rs_1", "content": [], "encrypted_content": ""}, True),
+        ({"type": "reasoning", "id": "rs_1", "content": [{"type": "reasoning_text", "text": "so"}]}, False),
+        ({"type": "reasoning", "id": "rs_1", "encrypted_content": "gAAA"}, False),
+        ({"type": "message", "id": "msg_1"}, False),
+        ({"id": "rs_1"}, False),
+        ("reasoning", False),
+    ],
+)
+def test_a_reasoning_item_of_which_nothing_but_its_id_is_there_is_left_out(item: Any, is_left_out: bool) -> None:
+    """W10: it refers to what was stored nowhere."""
+    output = heard(*events("resp_1", item)).output()
+    assert output is not None
+    assert output[0] == (b"" if is_left_out else json.dumps(item).encode())
+
+
+@pytest.mark.parametrize("before", ["", " \t\r\n", "\n\n"])
+@pytest.mark.parametrize("between", [",", " , ", "\n,\n\t"])
+def test_items_that_are_told_at_the_end_are_cut_out_as_they_are_written(before: str, between: str) -> None:
+    """W10, E10: whatever stands around them."""
+    items = ['{"id":"a\\u00e9, ]"}', '{"b": [1, [2]]}', '"c"', "4"]
+    output = f"[{before}{between.join(items)}{before}]"
+    data = f'{{"type":"response.completed","response":{{"id":"resp_1", "output" : {output}}}}}'.encode()
+    event = read_event(data, data)
+    assert event is not None
+    found = heard(event).output()
+    assert found is not None
+    assert found[0] == ",".join(items).encode()
+    assert found[1] == contents_of({"input": [json.loads(item) for item in items]}).of_input
+
+
+@pytest.mark.parametrize(
+    "response", ['{"output":[1],"output":[2]}', '{"id":"resp_1","output":[{"a":1,"a":2}]}', '{"output":[NaN]}']
+)
+def test_a_response_that_no_request_could_carry_is_forgotten(response: str) -> None:
+    """W10, E8, H3."""
+    data = f'{{"type":"response.completed","response":{response}}}'.encode()
+    event = read_event(data, data)
+    assert event is not None
+    assert heard(event).output() is None
 
 
 # --- expanding ------------------------------------------------------------------------------------------------------
@@ -228,6 +278,58 @@ def test_what_was_known_of_the_items_is_not_read_again() -> None:
     assert made is not None
     assert "json" not in repr(made.body.members["input"].value)
     assert made.body.contents.measure.text_bytes > 1_000_000
+
+
+WARMED = '{"generate":false,"store":true,"input":"ab","instructions": "cdé","tools":[{"type":"mcp","name":"e"}]}'
+
+
+def test_a_route_that_stored_the_response_is_told_what_a_warm_up_prepared() -> None:
+    """W10, S5, S6: in front, as it was written, and the request is judged with it; what it says itself stands."""
+    own = request('{"model":"m","previous_response_id":"resp_1","tools":[],"input":"f"}')
+    own = replace(own, headers=((TURN_STATE_HEADER, "s"),), stateful_reasons=("stored", "continuation"))
+
+    made = prepared(own, kept(WARMED), POLICY)
+
+    assert made.body.text == own.body.text.replace("{", '{"instructions":"cdé",', 1)
+    assert made.body.contents == contents_of(made.body.fields)
+    assert made == replace(own, body=made.body, stateful_reasons=("stored", "continuation", "origin_bound"))
+
+
+def test_what_a_warm_up_prepared_is_judged_by_the_operators_policy() -> None:
+    """S6, W10: its tools write."""
+    own = request('{"model":"m","previous_response_id":"resp_1","input":"f"}')
+    for policy, reasons in [
+        (POLICY, ("stored", "continuation", "side_effect_tool")),
+        (StatePolicy(replay_side_effect_tools=True, absent_store_is_false=True), ("continuation",)),
+    ]:
+        made = prepared(own, kept(WARMED), policy)
+        assert made.stateful_reasons == reasons
+        assert made.body.contents.has_side_effect_tool
+
+
+@pytest.mark.parametrize("fields", ['"instructions":"x","tools":null', '"tools":[],"instructions":null'])
+def test_a_request_that_says_all_that_was_prepared_goes_as_it_came(fields: str) -> None:
+    """W10."""
+    own = request(f'{{"model":"m","previous_response_id":"resp_1",{fields}}}')
+    assert prepared(own, kept(WARMED), POLICY) is own
+
+
+@pytest.mark.parametrize(
+    ("fields", "measure"),
+    [
+        ('"previous_response_id":"resp_1"', InputMeasure(1 + 2 + 11 + 7 + 4 + 4, images=1)),
+        ('"previous_response_id":"resp_1","instructions":"gh"', InputMeasure(1 + 2 + 11 + 7 + 2 + 4, images=1)),
+        ('"previous_response_id":"resp_1","instructions":"","tools":[]', InputMeasure(1 + 2 + 11 + 7, images=1)),
+        ('"previous_response_id":""', InputMeasure(1)),
+        ('"instructions":"gh"', InputMeasure(1 + 2)),
+    ],
+)
+def test_the_estimate_counts_what_went_before_and_what_was_prepared(fields: str, measure: InputMeasure) -> None:
+    """B4, B6, W10: the items' texts and types, the images, the instructions and the tools."""
+    parent = kept(WARMED, {"type": "input_image", "image_url": "data:"}, {"text": "output!"})
+    own = request(f'{{"model":"m","input":"f",{fields}}}')
+    assert input_measure(own, parent) == measure
+    assert input_measure(own, None) == own.body.contents.measure
 
 
 @pytest.mark.parametrize("own", ["5", "true", '{"a":1}'])

@@ -4,8 +4,8 @@ import pytest
 
 from gateway.core.delivery import Delivery, is_utf8
 from gateway.core.events import Event
-from gateway.core.failures import Failure, FailureKind
-from gateway.core.messages import Door, Head
+from gateway.core.failures import Failure, FailureKind, UpstreamAnswer
+from gateway.core.messages import DeliverFailure, Door, Head
 from support.machine import (
     COMPLETED,
     CREATED,
@@ -213,6 +213,24 @@ def test_a_failure_is_told_whole_on_http_and_in_one_terminal_frame_on_websocket(
     """E6: what came between keeps its place."""
     failure = Failure(FailureKind.RETRYABLE, "server_error", 500, "", events=tuple(telling))
     assert list(Delivery(door).last_words(failure, told)) == words
+
+
+@pytest.mark.parametrize("door", DOORS)
+def test_a_first_frame_that_is_an_http_clients_answer_is_told_by_no_event_there(door: Door) -> None:
+    """X5: it gets the status; a WebSocket client gets the frame."""
+    answer = UpstreamAnswer(429, body=b"{}")
+    failure = Failure(FailureKind.RETRYABLE, "slow_down", 429, "", events=(ERROR,), answer=answer)
+    assert list(Delivery(door).last_words(failure, 0)) == ([] if door is HTTP else [ERROR])
+
+
+def test_a_turn_that_outlives_its_stream_has_not_failed_with_it() -> None:
+    """B9, X3: neither the response nor the number that comes next is told of it."""
+    head = Head((("x-request-id", "u"),))
+    for outlives, told in ((True, (None, None)), (False, (RESPONSE, 1))):
+        delivery = Delivery(HTTP, outlives_stream=outlives)
+        delivery.issue([event("response.created", sequence_number=0, response=RESPONSE)], 1.0)
+        command = delivery.failure_command(RESET.failure, head)
+        assert command == DeliverFailure(RESET.failure, head, *told)
 
 
 def test_an_unreadable_member_raises_nothing() -> None:

@@ -238,6 +238,39 @@ def test_a_container_is_bound_by_an_id_or_by_files(container: Any, is_bound: boo
     )
 
 
+@pytest.mark.parametrize(
+    ("fields", "has_marks"),
+    [
+        ({"conversation": "conv_1"}, True),
+        ({"conversation": None}, False),
+        ({}, False),
+        ({"prompt": {"id": "pmpt_1"}}, True),
+    ],
+)
+def test_items_are_marked_where_their_origin_is_asked_for(fields: dict[str, Any], has_marks: bool) -> None:
+    """O3: of a request that is bound, or goes on in a conversation; nobody asks for another's."""
+    contents = body_of({"input": [{"type": "message", "id": "msg_1", "content": "a"}], **fields}).contents
+    assert [bool(held.marks) for held in (contents, contents.of_input)] == [has_marks, has_marks]
+
+
+@pytest.mark.parametrize("place", range(3))
+def test_what_was_found_to_bind_is_not_taken_back_by_what_does_not(place: int) -> None:
+    """S5: wherever it stands among others that have a telling key."""
+    loose: list[dict[str, Any]] = [{"container": {"type": "auto"}}, {"file_id": None}]
+    assert reasons(input=[*loose[:place], {"file_id": "file_1"}, *loose[place:]]) == (ORIGIN_BOUND,)
+
+
+@pytest.mark.parametrize("member", ["background_options", "input"])
+def test_what_stands_beside_a_schema_is_looked_through_and_the_schema_is_not(member: str) -> None:
+    """S5: where nothing is read and below what is encoded, too."""
+    described: Any = {"parameters": {"a": {"file_id": "f"}}, "b": [{"c": 1}]}
+    holding: Any = {"parameters": {}, "b": [{"file_id": "f"}]}
+    fields: list[dict[str, Any]] = [
+        {member: [{"data": held}] if member == "input" else held} for held in (described, holding)
+    ]
+    assert [reasons(**held) for held in fields] == [(), (ORIGIN_BOUND,)]
+
+
 def test_nesting_of_any_depth_is_walked() -> None:
     """S5, S7: as deep as the interpreter reads."""
     nested: Any = {"file_id": "file_1"}
@@ -269,6 +302,7 @@ def test_nesting_of_any_depth_is_walked() -> None:
             [{"type": "namespace", "tools": [{"type": "mcp"}]}, {"type": "function"}], True, id="before-others"
         ),
         pytest.param([{"type": ["mcp"]}, "mcp", None, 7], False, id="no-tools"),
+        pytest.param([None, {}, "mcp", 7, {"type": "mcp"}], True, id="behind-what-is-none"),
         pytest.param({"type": "mcp"}, False, id="no-list"),
         pytest.param("mcp", False, id="text"),
         pytest.param(None, False, id="null"),

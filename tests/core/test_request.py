@@ -244,6 +244,29 @@ def test_a_large_value_is_not_kept_and_read_again_for_who_asks() -> None:
     assert body.get("tools") is body.get("tools")
 
 
+@pytest.mark.parametrize(
+    ("text", "written", "cut", "expected"),
+    [
+        ("{}", {}, (), "{}"),
+        ("{}", {"a": "1"}, (), '{"a":1}'),
+        (' { "b" : 2 } ', {"a": "1"}, ("b",), ' { "a":1 } '),
+        ('{"b":2}', {"a": "1", "d": "[ 2 ]"}, ("b",), '{"a":1,"d":[ 2 ]}'),
+        (' {"b" : 2, "c":3 } ', {"a": "1", "c": "[4]"}, ("b",), ' {"a":1,"c":[4] } '),
+        ('{"b" : [2] , "c":3}', {}, ("c",), '{"b" : [2]}'),
+    ],
+)
+def test_a_body_is_written_anew_where_it_is_told_and_nowhere_else(
+    text: str, written: dict[str, str], cut: tuple[str, ...], expected: str
+) -> None:
+    """W10, H3: what stays is not read again, and everything stands where it is said to stand."""
+    body = RequestBody(text.encode())
+    made = body.rewritten(written, cut, body.contents)
+    read = RequestBody(expected.encode())
+    assert (made.text, dict(made.fields), made.contents) == (expected, dict(read.fields), body.contents)
+    assert [(n, m[1:4]) for n, m in made.members.items()] == [(n, m[1:4]) for n, m in read.members.items()]
+    assert all(made.members[name].value is body.members[name].value for name in made.members if name not in written)
+
+
 # --- B4: what the estimate counts ---------------------------------------------------------------------------------
 
 

@@ -240,6 +240,7 @@ def test_a_stream_of_a_byte_order_mark_or_less_has_no_event(start: bytes) -> Non
         b"id: 1\nretry: 5\n\n",
         b" \n\n",
         b"data : {}\n\n",
+        b"event: a\nxdata: {}\n\n",
         b'event: response.created\nevent: {"type":"response.created"}\n\n',
     ],
 )
@@ -248,6 +249,18 @@ def test_a_block_without_an_object_is_counted_and_never_an_event(block: bytes) -
     parser, events = parser_of(block)
 
     assert (events, parser.not_events) == ([], 1)
+
+
+@pytest.mark.parametrize("block", [b"X\n\n", b"X\r\rX\n\n", b":\n\n", b"retry: 1\n\n"])
+def test_whatever_has_a_letter_is_counted(block: bytes) -> None:
+    """E7."""
+    assert (parser_of(block)[0].not_events, parser_of(b"\n" + block)[0].not_events) == (block.count(b"X") or 1,) * 2
+
+
+def test_blank_lines_behind_a_block_that_came_in_two_lead_no_event() -> None:
+    """P2, E10: each is a block of its own, of nothing."""
+    one, other = b'data: {"type":"x"}\n\n', b'data: {"type":"y"}\n\n'
+    assert [event.block for event in events_of(one[:9], one[9:] + b"\n\n" + other)] == [one, other]
 
 
 def test_blank_lines_are_nothing_at_all() -> None:
@@ -396,6 +409,24 @@ def test_a_block_may_have_the_limit_and_not_a_byte_more(payload: bytes, line_end
     with pytest.raises(BlockTooLarge):
         parser_of(*cut(block, sizes), block_bytes_max=len(block) - 1 - (line_end == b"\r\n"))
     assert [event.data for event in events] == [payload] * 3
+
+
+@pytest.mark.parametrize("start", [b"", b"\n"])
+def test_what_is_pending_is_refused_with_the_first_byte_above_the_limit(start: bytes) -> None:
+    """P7: its end is not waited for; a leading LF may be the rest of a CRLF and does not count."""
+    parser, _ = parser_of(start + b"data: {" + b"x" * 3, block_bytes_max=10)
+    parser.receive_data(b"y")
+    with pytest.raises(BlockTooLarge, match="of more than 10 bytes"):
+        parser.next_event()
+
+
+def test_a_leading_line_feed_does_not_count_wherever_its_block_stands() -> None:
+    """P7: in one read with others, and no line feed of theirs is taken for it."""
+    small, large = b'data: {"type":"x"}\n\n', b'data: {"type":"y","a":12345}\n\n'
+    _, events = parser_of(small + b"\n" + large, block_bytes_max=len(large))
+    assert len(events) == 2
+    with pytest.raises(BlockTooLarge):
+        parser_of(b"\n" + small + large, block_bytes_max=len(large) - 1)
 
 
 @pytest.mark.parametrize("payload", [DELTA, CREATED], ids=["output", "lifecycle"])

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.core.events import Event
-from gateway.core.messages import Batch, Command, Door, DrainStarted, Input
+from gateway.core.messages import AttemptStarted, Batch, Command, Door, DrainStarted, Input
 from gateway.core.rules import TurnRules
 from gateway.core.turn import Turn
 from support.machine import (
@@ -27,6 +27,7 @@ from support.machine import (
     error,
     event,
     failed,
+    starts,
 )
 
 UNNUMBERED = event("response.output_text.delta", delta="no number")
@@ -35,10 +36,10 @@ DONE = event("response.output_text.done", sequence_number=7, text="hello")
 OUTPUT = (DELTA, UNNUMBERED, LATER, DONE)
 
 
-def committed(door: Door, rules: TurnRules | None = None) -> Turn:
+def committed(door: Door, rules: TurnRules | None = None, start: AttemptStarted = START) -> Turn:
     """A turn at 1 s whose output has begun, and was handed over."""
     turn = Turn(door, rules or TurnRules())
-    for at, arrived in ((0.0, START), (0.5, Batch([CREATED])), (1.0, Batch([DELTA])), (1.0, HANDED)):
+    for at, arrived in ((0.0, start), (0.5, Batch([CREATED])), (1.0, Batch([DELTA])), (1.0, HANDED)):
         turn.step(arrived, at)
     return turn
 
@@ -60,6 +61,14 @@ def test_nothing_with_an_event_of_another_class_may(door: Door, other: Event) ->
 def test_what_is_no_text_may_on_http_alone() -> None:
     """E10."""
     assert [committed(door).lets_pass([NOT_TEXT], 2.0) for door in DOORS] == [door is HTTP for door in DOORS]
+
+
+@pytest.mark.parametrize("door", DOORS)
+@pytest.mark.parametrize(("at", "may_pass"), [(1.499, True), (1.5, False), (1.501, False)])
+def test_nothing_may_from_the_instant_of_a_deadline_on(door: Door, at: float, may_pass: bool) -> None:
+    """T5, T4: however early it comes."""
+    assert committed(door, TurnRules(cut_at=1.5)).lets_pass([DELTA], at) == may_pass
+    assert committed(door, start=starts(idle=0.75)).lets_pass([DELTA], at + 0.25) == may_pass
 
 
 @pytest.mark.parametrize("door", DOORS)

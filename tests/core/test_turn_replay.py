@@ -440,3 +440,10 @@ def test_how_a_burst_is_split_into_reads_changes_nothing(split: int) -> None:
     burst = [CREATED, IN_PROGRESS, error("server_is_overloaded"), failed("server_is_overloaded")]
     script: Script = [(0, START), (1, Batch(burst[:split])), (1, Batch(burst[split:]))]
     assert play(HTTP, *script) == ["1 replay after server_is_overloaded"]
+
+
+@pytest.mark.parametrize("door", DOORS)
+def test_a_replay_says_what_it_makes_up_for(door: Door) -> None:
+    """R3, L1: the failure and the attempt that had it."""
+    (replay,) = Player(door, **house()).plays(*BEGUN, FAILS).replays
+    assert (replay.failure.code, replay.report.outcome, replay.report.ended_at) == ("server_error", "server_error", 2)

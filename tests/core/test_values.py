@@ -35,3 +35,12 @@ def test_values_are_counted_and_not_what_stands_in_strings(value: Any, escapes: 
 def test_any_bytes_are_counted(text: bytes) -> None:
     """What is no JSON is the parser's to refuse."""
     assert not holds_more_values(text, 100)
+
+
+@pytest.mark.parametrize(
+    ("text", "most", "holds_more"),
+    [(b" [1,2]", 2, True), (b" [1,2]", 3, False), (b"[[[", 3, True), (b"[[[", 4, False), (b'"[",[', 3, False)],
+)
+def test_the_bound_is_a_bound_wherever_a_text_begins(text: bytes, most: int, holds_more: bool) -> None:
+    """H3: behind a space, and where there is nothing but brackets."""
+    assert holds_more_values(text, most) == holds_more

@@ -4,6 +4,7 @@ poe mutants                                                      all of both flo
 poe mutants gateway.core.money                                   a module
 poe mutants gateway.core.money --test tests/core/test_money.py   whether these tests alone find its mutants
 poe mutants --again                                              what survived the last time, after a test was written
+poe mutants --rest                                               what the last run was ended before it came to
 
 mutmut makes the mutants (making.py), a pytest plugin tests them (session.py). One that no test finds is listed in
 equivalent.toml with the reason why it changes nothing that anybody can see, or it is named, and the run fails.
@@ -18,6 +19,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -33,17 +35,33 @@ FLOORS: Final = {
 """The tests that must find a floor's mutants: its own, but for those that look at the clock, and those of what only one
 door asks of it."""
 
+QUICK: Final = ["-q", "-s", "--tb=native", "--assert=plain"]
+"""That a test fails is all there is to know: to show why takes pytest longer than the test, in a file of thousands of
+mutants."""
+
+
+@dataclass(frozen=True, slots=True)
+class Runs:
+    """What is tested of what there is, and how many at once."""
+
+    again: bool
+    rest: bool
+    children: int
+
 
 @click.command()
 @click.argument("modules", nargs=-1, metavar="[MODULE]...")
 @click.option("--test", "tests", multiple=True, metavar="PATH", help="Only these tests, in the place of the floor's.")
 @click.option("--again", is_flag=True, help="Only what survived the last time.")
+@click.option("--rest", is_flag=True, help="Only what the last run was ended before it came to.")
 @click.option("--children", default=2, help="How many mutants are tested at once.")
-def main(modules: tuple[str, ...], tests: tuple[str, ...], again: bool, children: int) -> None:
+def main(modules: tuple[str, ...], tests: tuple[str, ...], again: bool, rest: bool, children: int) -> None:
     """Test the mutants of these modules, or of all. Exits with 1 if one survived that is not listed."""
     chosen = {floor: [name for name in modules_of(floor) if not modules or name in modules] for floor in FLOORS}
     is_clean = [
-        examine(floor, names, tests or FLOORS[floor], again, children) for floor, names in chosen.items() if names
+        examine(floor, names, tests or FLOORS[floor], Runs(again, rest, children))
+        for floor, names in chosen.items()
+        if names
     ]
     sys.exit(0 if is_clean and all(is_clean) else 1)
 
@@ -53,11 +71,11 @@ def modules_of(floor: str) -> list[str]:
     return [f"gateway.{floor}.{path.stem}" for path in sorted((REPOSITORY / "gateway" / floor).glob("[a-z]*.py"))]
 
 
-def examine(floor: str, modules: list[str], tests: Sequence[str], again: bool, children: int) -> bool:
+def examine(floor: str, modules: list[str], tests: Sequence[str], runs: Runs) -> bool:
     """Some of a floor. Whether all its survivors are listed, and all that is listed survived."""
     began = time.monotonic()
     click.echo(f"{make_tree(modules)} mutants of {floor}")
-    outcomes = tested(TREE / f"{floor}.jsonl", tests, again, children)
+    outcomes = tested(TREE / f"{floor}.jsonl", tests, runs)
     report(outcomes, time.monotonic() - began)
     listed = [row for row in equivalents() if row.function.rpartition(".")[0] in modules]
     unlisted, gone = judge({name: change(name) for name in surviving(outcomes)}, listed)
@@ -69,16 +87,17 @@ def examine(floor: str, modules: list[str], tests: Sequence[str], again: bool, c
     return bool(outcomes) and not unlisted and not gone
 
 
-def tested(outcomes: Path, tests: Sequence[str], again: bool, children: int) -> dict[str, str]:
+def tested(outcomes: Path, tests: Sequence[str], runs: Runs) -> dict[str, str]:
     """Each mutant's outcome."""
-    plugin = ["-p", "mutation.session", "--mutants", f"--outcomes={outcomes}", f"--children={children}"]
-    if again:
+    plugin = ["-p", "mutation.session", "--mutants", f"--outcomes={outcomes}", f"--children={runs.children}"]
+    if runs.again:
         among = outcomes.with_suffix(".again")
         among.write_text("\n".join(surviving(read(outcomes))), "utf-8")
         plugin.append(f"--among={among}")
-    outcomes.write_text("")
+    if not runs.rest:
+        outcomes.write_text("")
     subprocess.run(
-        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-q", "-s", *plugin, *tests],
+        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *QUICK, *plugin, *tests],
         cwd=TREE,
         env={**os.environ, "PYTHONPATH": ".:tests"},
         stdout=subprocess.DEVNULL,

@@ -3,7 +3,8 @@ come by its function, the ones that found its siblings and the fast ones first, 
 
     collect --> run each test, note which functions it comes by --> for each mutant: fork --> its outcome, as a line
 
-What a module calls while it is imported has happened by then: such a function's mutants are each given a new process.
+What a module calls while it is imported has happened by then: such a function's mutants, if no test finds them, are
+each given a new process.
 """
 
 from __future__ import annotations
@@ -17,28 +18,38 @@ import subprocess
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from math import ceil
 from pathlib import Path
 from typing import Final
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 
 from mutation.registry import ACTIVE, MUTANTS, SEEN, activate
 
 settings.register_profile(
-    "mutants", deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck)
+    "mutants",
+    deadline=None,
+    derandomize=True,
+    database=None,
+    phases=(Phase.explicit, Phase.generate),  # that an example fails is all there is to know: none is shrunk
+    report_multiple_bugs=False,
+    suppress_health_check=list(HealthCheck),
 )
 settings.load_profile("mutants")  # before any test module asks for its own
 
-CPU_SECONDS: Final = 5.0
-CPU_FACTOR: Final = 10.0
-"""A mutant may take so much, and so many times what its tests take without it: then it is taken for endless."""
+CPU_SECONDS: Final = 3.0
+CPU_FACTOR: Final = 5.0
+"""A test may take so much, and so many times what it takes without a mutant: then the mutant is taken for endless."""
+LIKELIEST: Final = 30
+"""How many tests are asked first where each mutant costs an import."""
 WALL_SECONDS: Final = 60.0
 WALL_FACTOR: Final = 60.0
-"""The same by the clock, for one that waits for ever; other work on the machine makes no mutant endless."""
+"""The same of all its tests by the clock, for one that waits for ever; other work on the machine makes no mutant
+endless."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -153,20 +164,21 @@ class Trial:
     # --- with one -----------------------------------------------------------------------------------------------
 
     def outcomes(self, config: pytest.Config) -> Iterator[tuple[str, str, float]]:
-        """Each mutant's: `survived`, `endless`, `untested`, or the test that found it."""
+        """Each mutant's that has none yet: `survived`, `endless`, `untested`, or the test that found it."""
         among = config.getoption("--among")
         chosen = MUTANTS.keys() if among is None else MUTANTS.keys() & among.read_text("utf-8").splitlines()
-        names = sorted(chosen, key=lambda name: self.cost(function_of(name)))
+        done = {json.loads(row)["mutant"] for row in config.getoption("--outcomes").read_text("utf-8").splitlines()}
+        names = sorted(chosen - done, key=lambda name: self.cost(function_of(name)))
         gc.collect()
         gc.freeze()
         for name in names:
             while len(self.children) >= config.getoption("--children"):
                 yield from self.reaped()
+            tests = self.in_order(function_of(name))
             if function_of(name) in AT_IMPORT:
-                began = time.monotonic()
-                yield name, in_a_new_process(name, config), time.monotonic() - began
-            elif tests := self.in_order(function_of(name)):
-                self.fork(name, tests)
+                self.fork(name, partial(self.find_wherever, name, tests, config), sum(self.seconds.values()))
+            elif tests:
+                self.fork(name, partial(self.find, name, tests), self.cost(function_of(name)))
             else:
                 yield name, "untested", 0.0
         while self.children:
@@ -182,35 +194,58 @@ class Trial:
         rest = sorted(self.tests_of[function], key=self.seconds.__getitem__)
         return list(dict.fromkeys([*found, *rest]))
 
-    def fork(self, mutant: str, tests: list[int]) -> None:
-        """A process of its own, bounded."""
-        seconds = self.cost(function_of(mutant))
+    def fork(self, mutant: str, find: Callable[[], str | None], seconds: float) -> None:
+        """A process of its own, bounded. `find` gives what found the mutant; without it, its tests take `seconds`."""
         reading, writing = os.pipe()
         child = os.fork()
         if child == 0:
             status = 70
             try:
-                status = self.find(mutant, tests, seconds, writing)
+                found = find()
+                os.write(writing, (found or "").encode())
+                status = 0 if found is None else 1
             finally:
                 os._exit(status)
         os.close(writing)
         now = time.monotonic()
         self.children[child] = Child(mutant, now + WALL_SECONDS + WALL_FACTOR * seconds, now, reading)
 
-    def find(self, mutant: str, tests: list[int], seconds: float, writing: int) -> int:
-        """In the child: run the tests until one fails. 1 if one did."""
+    def find(self, mutant: str, tests: list[int]) -> str | None:
+        """In the child: run the tests until one fails. Its number."""
         silence = os.open(os.devnull, os.O_WRONLY)
         os.dup2(silence, 1)
         os.dup2(silence, 2)
-        limit = ceil(time.process_time() + CPU_SECONDS + CPU_FACTOR * seconds)
-        resource.setrlimit(resource.RLIMIT_CPU, (limit, limit + 1))
         activate(mutant)
         for number in tests:
+            limit = ceil(time.process_time() + CPU_SECONDS + CPU_FACTOR * self.seconds[number])
+            resource.setrlimit(resource.RLIMIT_CPU, (limit, resource.RLIM_INFINITY))
             self.run(number)
             if self.reports.failed:
-                os.write(writing, str(number).encode())
-                return 1
-        return 0
+                return str(number)
+        return None
+
+    def find_wherever(self, mutant: str, tests: list[int], config: pytest.Config) -> str | None:
+        """In the child: what is found without a new process needs none."""
+        found = self.find(mutant, tests)
+        resource.setrlimit(resource.RLIMIT_CPU, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+        return found or self.find_in_a_new_process(mutant, config)
+
+    def find_in_a_new_process(self, mutant: str, config: pytest.Config) -> str | None:
+        """In the child: the same for a mutant that stands there from the import on; the likeliest tests alone first."""
+        arguments = [argument for argument in config.invocation_params.args if argument != "--mutants"]
+        likeliest = [self.items[number].nodeid for number in self.in_order(function_of(mutant))[:LIKELIEST]]
+        chosen = {*config.args}
+        for tests in (likeliest, config.args) if likeliest else (config.args,):
+            run = subprocess.run(
+                [sys.executable, "-m", "pytest", "-x", *(one for one in arguments if one not in chosen), *tests],
+                env={**os.environ, ACTIVE: mutant},
+                capture_output=True,
+                timeout=(WALL_SECONDS + WALL_FACTOR * sum(self.seconds.values())) / 2,
+                check=False,
+            )
+            if run.returncode != 0:
+                return "a new process"
+        return None
 
     def reaped(self) -> Iterator[tuple[str, str, float]]:
         """Wait until one has ended, or has to be ended."""
@@ -223,11 +258,12 @@ class Trial:
                 os.kill(overdue, signal.SIGKILL)
             time.sleep(0.005)
         child = self.children.pop(ended)
-        told = os.read(child.told, 16)
+        told = os.read(child.told, 16).decode()
         os.close(child.told)
-        if told:
+        if told.isdecimal():
             self.found_by[function_of(child.mutant)].append(int(told))
-        outcome = outcome_of(os.waitstatus_to_exitcode(status), self.items[int(told)].nodeid if told else "a crash")
+            told = self.items[int(told)].nodeid
+        outcome = outcome_of(os.waitstatus_to_exitcode(status), told or "a crash")
         yield child.mutant, outcome, time.monotonic() - child.began_at
 
 
@@ -257,15 +293,3 @@ def pytest_collection(session: pytest.Session) -> Iterator[None]:
     result = yield
     AT_IMPORT.update(SEEN)
     return result
-
-
-def in_a_new_process(mutant: str, config: pytest.Config) -> str:
-    """Whether the same tests find a mutant that stands there from the import on."""
-    arguments = [argument for argument in config.invocation_params.args if argument != "--mutants"]
-    run = subprocess.run(
-        [sys.executable, "-m", "pytest", "-x", *map(str, arguments)],
-        env={**os.environ, ACTIVE: mutant},
-        capture_output=True,
-        check=False,
-    )
-    return "survived" if run.returncode == 0 else "a new process"

@@ -135,8 +135,11 @@ async def test_what_is_not_durable_in_time_is_still_written_and_said_so(
         await trio.sleep(2.0)
         assert (w.money, w.attempts, w.outcomes) == (["settled 7000"], ["a completed"], ["completed"])
         w.assert_at_rest()
-    said = [(entry["event"], entry.get("steps")) for entry in logged if entry["event"].startswith("books_")]
-    assert said == [("books_still_written", ["close_attempt", "close_turn", "resolve"])]
+    said = [
+        (entry["event"], entry["turn_id"], entry["steps"]) for entry in logged if entry["event"].startswith("books_")
+    ]
+    steps = ["close_attempt", "close_turn", "resolve"]
+    assert said == [("books_still_written", "req_1" if door == "http" else "req_1.1", steps)]
 
 
 @in_orders(2)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import trio
 
-from gateway.upstream.scripted import Break
+from gateway.upstream.scripted import Break, Close
 from gateway.upstream.scripts import usage_object
 from support.conversations import ANSWERED, SWITCHED_ON, WEBSOCKET, answer, ask, body_of, message, socket, user
 from support.gateways import MODEL, cost, create_frame, world
@@ -352,6 +353,19 @@ async def test_a_socket_that_was_lost_is_made_up_for_by_the_full_input() -> None
         await trio.sleep(10)
         assert await ask(client, previous_response_id="resp_1", input=[]) == ANSWERED
     assert body_of(w.calls[1]) == {"input": [user("hi"), message("one")]}
+
+
+@pytest.mark.parametrize(("limit", "is_expanded"), [("", True), ("\nrequest_bytes_max = 120", False)])
+@in_orders(1)
+async def test_a_socket_that_dies_as_it_is_used_is_made_up_for(limit: str, is_expanded: bool) -> None:
+    """W10, C5: if the route can carry the full input; else the request goes as it came."""
+    dying = replace(answer("resp_1", message("one")), steps=(*answer("resp_1", message("one")).steps, 1.0, Close(1001)))
+    w = world([dying, answer("resp_2", message("two"))], route=WEBSOCKET + limit)
+    async with socket(w) as client:
+        await ask(client)
+        await ask(client, previous_response_id="resp_1", input=[])
+    expanded = {"input": [user("hi"), message("one")]}
+    assert body_of(w.calls[1]) == (expanded if is_expanded else {"input": [], "previous_response_id": "resp_1"})
 
 
 @in_orders(1)

@@ -61,7 +61,9 @@ async def test_a_bug_of_the_ledger_is_an_internal_error(door: str, logged: Log) 
     client = await play(w, door)
     assert (client.failure, w.called) == ((500, "internal_error"), [])
     assert b"bug" not in client.body
-    assert any("turn_id" in entry for entry in logged if entry["log_level"] == "error")
+    assert client.events[0].payload["error"]["message"] == "the gateway failed; the failure is logged"
+    bugs = [(entry["event"], entry["turn_id"]) for entry in logged if entry["log_level"] == "error"]
+    assert bugs == [("internal_error", "req_1" if door == "http" else "req_1.1")]
 
 
 @in_every_order
@@ -222,6 +224,10 @@ async def test_stores_that_take_too_long_keep_a_turn_from_beginning(door: str, s
         pass
     assert (client.told, client.failure, w.called) == (["error ledger_unavailable"], (503, "ledger_unavailable"), [])
     assert w.ledger.open_reservations("main") == 0
+    closings = [turn.closing for turn in w.turns if turn.closing is not None]
+    assert [(closing.outcome, closing.seconds) for closing in closings] == (
+        [("ledger_unavailable", 5.0)] if records else []
+    )
 
 
 class ClingingTransport(httpx2.AsyncBaseTransport):
@@ -284,7 +290,8 @@ async def test_a_ledger_that_is_gone_at_the_end_is_given_up_on_in_time(door: str
         pass
     assert (client.told, client.events[-1].at, w.attempts) == (ANSWERED, 1.0, ["a completed"])
     assert (w.money, w.gateway.engine.running_turns) == ([], 0)
-    assert "books_not_closed" in names(logged)
+    said = [(entry["turn_id"], entry["steps"]) for entry in logged if entry["event"] == "books_not_closed"]
+    assert said == [(w.turns[0].opening.turn_id, ["resolve"])]
     assert client.ended_at <= 10.0
 
 

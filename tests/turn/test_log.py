@@ -1,5 +1,6 @@
 """L1: one line for each turn, whatever became of it; and never a prompt, an output or a key."""
 
+import time
 from collections.abc import MutableMapping
 from typing import Any
 
@@ -97,6 +98,19 @@ async def test_the_turns_record_names_the_clients_own_retries(door: str) -> None
     w = world(A.answer())
     await play(w, door, headers=[("x-stainless-retry-count", "2")])
     assert w.turns[0].opening.client_retry_count == "2"
+
+
+@in_every_order
+async def test_the_turns_record_says_as_it_begins_whose_it_is(door: str) -> None:
+    """L1: when by the wall clock, from where, and what was set aside."""
+    began = time.time()
+    w = world(A.answer())
+    await play(w, door)
+    opening = w.turns[0].opening
+    assert began <= opening.opened_at <= time.time()
+    assert (opening.account, opening.key, opening.model, opening.door.value) == ("main", "main", "gpt-test", door)
+    assert [opening.reserved_nanodollars] == w.reserved
+    assert opening.client_address == "client.test"
 
 
 @pytest.mark.over_http

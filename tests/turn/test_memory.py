@@ -119,14 +119,15 @@ def test_what_a_connection_remembered_goes_with_it() -> None:
     assert all_of_them.size_bytes == 100
 
 
-def test_a_failure_evicts_only_what_its_own_lane_still_has() -> None:
+@pytest.mark.parametrize(("lane", "fork"), [(None, "fork"), ("lane", None), ("lane", "fork")])
+def test_a_failure_evicts_only_what_its_own_lane_still_has(lane: Lane, fork: Lane) -> None:
     """W10: not what the lane has gone on to meanwhile, nor another lane's."""
     memory = Memories().connection()
-    parent = played(memory, None, "resp_1")
+    parent = played(memory, lane, "resp_1")
     failed = Heard(0)
     failed.has_failed = True
-    memory.learn("fork", parent, failed, None)
-    memory.learn(None, None, failed, None)
+    memory.learn(fork, parent, failed, None)
+    memory.learn(lane, None, failed, None)
     assert knows(memory, "resp_1") == [True]
-    memory.learn(None, parent, failed, None)
+    memory.learn(lane, parent, failed, None)
     assert knows(memory, "resp_1") == [False]

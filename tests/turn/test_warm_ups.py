@@ -103,7 +103,23 @@ async def test_what_is_stored_elsewhere_cannot_be_prepared_for_here(fields: dict
         await ask(client, store=True)
     async with socket(w) as client:
         assert await ask(client, generate=False, **fields) == ["error unsupported_parameter"]
-    assert (client.events[0].payload["error"]["param"], w.called, len(w.reserved)) == ("generate", ["a"], 1)
+    error = client.events[0].payload["error"]
+    assert (error["param"], w.called, len(w.reserved)) == ("generate", ["a"], 1)
+    assert error["message"] == (
+        "'generate': false is not supported here for what goes on from a state that is stored elsewhere"
+    )
+
+
+@in_orders(1)
+async def test_a_warm_up_may_follow_a_stored_response_that_is_remembered() -> None:
+    """W9, W10: what its upstream stores, the gateway knows as well."""
+    w = world([answer("resp_x", message("x")), answer("resp_y", message("y"))])
+    async with socket(w) as client:
+        await ask(client, store=True)
+        await ask(client, previous_response_id="resp_x", generate=False, input="prepared", store=True)
+        assert client.events[-1].payload["response"]["previous_response_id"] == "resp_x"
+        await ask(client, previous_response_id="resp_1_2", input=[])
+    assert body_of(w.calls[1])["input"] == [user("hi"), message("x"), user("prepared")]
 
 
 @in_orders(1)
