@@ -257,6 +257,29 @@ def test_whatever_has_a_letter_is_counted(block: bytes) -> None:
     assert (parser_of(block)[0].not_events, parser_of(b"\n" + block)[0].not_events) == (block.count(b"X") or 1,) * 2
 
 
+@pytest.mark.parametrize("line_end", [b"\n", b"\r\n"], ids=["LF", "CRLF"])
+def test_an_output_event_at_the_end_of_its_chunk_leaves_nothing(line_end: bytes) -> None:
+    """E10, P2: its payload is its line's, and what comes next begins anew."""
+    block = b"event: response.a.delta" + line_end + b'data: {"type":"response.a.delta"}' + line_end * 2
+    parser, events = parser_of(block, block, block[:9], block[9:])
+    assert [event.block for event in events] == [block] * 3
+    assert {event.data for event in events} == {b'{"type":"response.a.delta"}'}
+    assert repr(parser) == repr(SSEParser(1)) == "<SSEParser 0 bytes pending, 0 blocks were no events>"
+
+
+def test_blank_lines_at_the_very_beginning_lead_no_event() -> None:
+    """P4, E10."""
+    block = b'data: {"type":"x"}\n\n'
+    assert [event.block for event in events_of(b"\n\n" + block)] == [block]
+
+
+def test_a_stream_of_two_bytes_is_one_block_that_is_no_event() -> None:
+    """P3, E7: what cannot become a byte order mark is not waited with."""
+    parser, _ = parser_of(b"a\n")
+    assert repr(parser).startswith("<SSEParser 2 bytes")
+    assert (parser.receive_end(clean=True), parser.not_events) == (None, 1)
+
+
 def test_blank_lines_behind_a_block_that_came_in_two_lead_no_event() -> None:
     """P2, E10: each is a block of its own, of nothing."""
     one, other = b'data: {"type":"x"}\n\n', b'data: {"type":"y"}\n\n'
