@@ -504,3 +504,20 @@ def test_bug_10_the_largest_events_are_read_in_linear_time(data: bytes) -> None:
 def test_parsing_gives_what_json_gives(payload: dict[str, Any]) -> None:
     """E8: lenient, but never different."""
     assert repr(parse_object(json.dumps(payload).encode())) == repr(payload)
+
+
+@pytest.mark.parametrize("behind", ["", " ", "\n\t"])
+def test_an_output_event_is_never_parsed(behind: str) -> None:
+    """E3: what stands behind its type is the client's to read, whatever it is."""
+    data = f'{{"type":"response.a.delta","delta":oops}}{behind}'.encode()
+    read = read_event(data, data)
+    assert read is not None
+    assert (read.kind, read.type, read.data) == (EventClass.OUTPUT, "response.a.delta", data)
+
+
+@pytest.mark.parametrize(("digits", "kind"), [(399, int), (400, float), (401, float)])
+def test_a_number_that_no_integer_can_be_is_a_number_all_the_same(digits: int, kind: type) -> None:
+    """E8: Python refuses an integer of thousands of digits."""
+    body = parse_object(b'{"a":' + b"9" * digits + b"}")
+    assert body is not None
+    assert type(body["a"]) is kind

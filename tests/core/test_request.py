@@ -244,6 +244,13 @@ def test_a_large_value_is_not_kept_and_read_again_for_who_asks() -> None:
     assert body.get("tools") is body.get("tools")
 
 
+def test_a_body_that_is_json_and_no_object_is_said_to_be_none() -> None:
+    """H3, X."""
+    with pytest.raises(MalformedBody) as refused:
+        RequestBody(b" [1]")
+    assert str(refused.value) == "the body is not a JSON object"
+
+
 @pytest.mark.parametrize(
     ("text", "written", "cut", "expected"),
     [

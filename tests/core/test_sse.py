@@ -11,7 +11,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from gateway.core.events import Event, EventClass, parse_object
+from gateway.core.events import Event, EventClass, classify, parse_object
 from gateway.core.sse import BlockTooLarge, SSEParser, block_data, read_block, sse_block
 
 BLOCK_BYTES_MAX: Final = 32 << 20
@@ -241,6 +241,8 @@ def test_a_stream_of_a_byte_order_mark_or_less_has_no_event(start: bytes) -> Non
         b" \n\n",
         b"data : {}\n\n",
         b"event: a\nxdata: {}\n\n",
+        b"xdata: {}\n\n",
+        b"DATA: {}\n\n",
         b'event: response.created\nevent: {"type":"response.created"}\n\n',
     ],
 )
@@ -255,6 +257,37 @@ def test_a_block_without_an_object_is_counted_and_never_an_event(block: bytes) -
 def test_whatever_has_a_letter_is_counted(block: bytes) -> None:
     """E7."""
     assert (parser_of(block)[0].not_events, parser_of(b"\n" + block)[0].not_events) == (block.count(b"X") or 1,) * 2
+
+
+@pytest.mark.parametrize("line_end", [b"\n", b"\r\n"], ids=["LF", "CRLF"])
+def test_an_output_event_at_the_end_of_its_chunk_leaves_nothing(line_end: bytes) -> None:
+    """E10, P2: its payload is its line's, and what comes next begins anew."""
+    block = b"event: response.a.delta" + line_end + b'data: {"type":"response.a.delta"}' + line_end * 2
+    assert repr(parser_of(block)[0]) == "<SSEParser 0 bytes pending, 0 blocks were no events>"
+    parser, events = parser_of(block, block, block[:9], block[9:])
+    assert [event.block for event in events] == [block] * 3
+    assert {event.data for event in events} == {b'{"type":"response.a.delta"}'}
+    assert repr(parser) == repr(SSEParser(1)) == "<SSEParser 0 bytes pending, 0 blocks were no events>"
+
+
+@pytest.mark.parametrize("name", ["response.created", "response.a.delta", "response.completed", "keepalive"])
+def test_an_event_has_the_class_of_its_type(name: str) -> None:
+    """E1 to E4: however its block is read."""
+    (event,) = events_of(b'data: {"type":"' + name.encode() + b'"}\n\n')
+    assert (event.type, event.kind, event.body is None) == (name, classify(name), classify(name) is EventClass.OUTPUT)
+
+
+def test_blank_lines_at_the_very_beginning_lead_no_event() -> None:
+    """P4, E10."""
+    block = b'data: {"type":"x"}\n\n'
+    assert [event.block for event in events_of(b"\n\n" + block)] == [block]
+
+
+def test_a_stream_of_two_bytes_is_one_block_that_is_no_event() -> None:
+    """P3, E7: what cannot become a byte order mark is not waited with."""
+    parser, _ = parser_of(b"a\n")
+    assert repr(parser).startswith("<SSEParser 2 bytes")
+    assert (parser.receive_end(clean=True), parser.not_events) == (None, 1)
 
 
 def test_blank_lines_behind_a_block_that_came_in_two_lead_no_event() -> None:
