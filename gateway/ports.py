@@ -35,7 +35,6 @@ class Inputs(Protocol):
     async def send(self, value: Stamped, /) -> None:
         """Hand one over; returns when the turn, or its client, has taken it. Raises trio.BrokenResourceError when
         nobody listens any more."""
-        ...
 
 
 class Downstream(Protocol):
@@ -47,35 +46,27 @@ class Downstream(Protocol):
     @property
     def quiet_deadline(self) -> float:
         """When `write_quiet` is due if nothing else is written until then (H6, H9); infinity for never."""
-        ...
 
     async def write(self, frames: Deliver | DeliverFailure) -> None:
         """Write events or a failure; returns when the transport has taken them."""
-        ...
 
     def pass_on(self, events: Sequence[Event], now: float) -> Taken:
         """Write events at once, behind others, if that takes no wait; never called while another write is under way."""
-        ...
 
     async def write_rest(self) -> None:
         """Write what `pass_on` had to leave; returns when the transport has taken it."""
-        ...
 
     async def write_quiet(self) -> None:
         """Write what tells a waiting client that the gateway lives: headers, a comment."""
-        ...
 
     async def end(self) -> None:
         """Nothing follows: close the body (HTTP), or leave the connection to its next turn (WebSocket)."""
-        ...
 
     def watch(self, tell: Callable[[str], None]) -> None:
         """Have `tell` called at the instant at which the client leaves, with how; now if it has left before."""
-        ...
 
     def unwatch(self, tell: Callable[[str], None]) -> None:
         """It need not be told any more."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,11 +98,9 @@ class Turns(Protocol):
 
     async def run_turn(self, order: Order, client: Downstream) -> None:
         """One turn, from reservation to last frame. Raises Refusal if it may not begin: then nothing was written."""
-        ...
 
     async def ask(self, order: Order) -> Deliver | DeliverFailure:
         """A question that is no turn: free, and on no record (H2, B9). Raises Refusal if it cannot be asked."""
-        ...
 
 
 class Places(Protocol):
@@ -119,11 +108,9 @@ class Places(Protocol):
 
     def connection(self, key: str, *, lasts: bool) -> AbstractContextManager[None]:
         """A request or, if it `lasts`, a WebSocket. Raises Refusal `too_many_turns`, and then holds nothing."""
-        ...
 
     def turn(self, key: str) -> AbstractContextManager[None]:
         """A turn. Raises Refusal `too_many_turns`, and then holds nothing."""
-        ...
 
 
 class NoBounds:
@@ -176,15 +163,12 @@ class Upstream(Protocol):
 
     def body_of(self, request: TurnRequest, upstream_model: str | None) -> bytes:
         """H3: the bytes that this transport sends for a request."""
-        ...
 
     def holds(self, response_id: str, headers: Headers) -> bool:
         """W10: whether a connection that idles, for a client with these headers, completed this response last."""
-        ...
 
     async def attempt(self, call: UpstreamCall, inputs: Inputs) -> None:
         """Run one attempt to its end."""
-        ...
 
 
 ESCAPED_BYTES_MAX: Final = 12
@@ -256,11 +240,9 @@ class Draining(Protocol):
 
     def is_draining(self) -> bool:
         """It is."""
-        ...
 
     async def wait(self) -> None:
         """Return when it begins to."""
-        ...
 
 
 class Ledger(Protocol):
@@ -270,18 +252,15 @@ class Ledger(Protocol):
         """CREATED, EXISTS or EXISTS_WITH_DIFFERENT_AMOUNT; INSUFFICIENT_BALANCE, SPEND_LIMIT_REACHED,
         ACCOUNT_NOT_FOUND and ACCOUNT_CLOSED set nothing aside. Open reservations never exceed the balance, nor what is
         spent and open in a window its limit. Raises LedgerUnavailable."""
-        ...
 
     async def resolve(self, turn_id: str, resolution: Resolution) -> Result:
         """SETTLED, SETTLED_OVERDRAWN or VOIDED; BORNE_BY_HOUSE if the lease had ended before (B7). ALREADY_SETTLED,
         ALREADY_VOIDED, ALREADY_EXPIRED and NOT_FOUND change nothing. Returns once it is durable, however long the store
         is away: giving up the wait does not withdraw it."""
-        ...
 
     async def book_house(self, turn_id: str, attempt: int, nanodollars: int) -> Result:
         """B2: the house bears the cost of an attempt its client does not pay: CREATED or EXISTS. As durable as
         `resolve`."""
-        ...
 
 
 class LedgerUnavailable(Exception):
@@ -293,7 +272,6 @@ class KeyBook(Protocol):
 
     async def find(self, digests: Sequence[str]) -> Mapping[str, Key]:
         """Those of them that are known and not revoked. Raises LedgerUnavailable."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -359,46 +337,35 @@ class Records(Protocol):
 
     async def open_turn(self, opening: TurnOpening) -> None:
         """A turn has its reservation."""
-        ...
 
     async def open_attempt(self, turn_id: str, attempt: int, route: str) -> None:
         """An attempt is about to call its upstream."""
-        ...
 
     async def close_attempt(self, closing: AttemptClosing) -> None:
         """Whatever ended it."""
-        ...
 
     async def close_turn(self, closing: TurnClosing) -> None:
         """Whatever ended it."""
-        ...
 
     async def learn_origin(self, origin: Origin) -> None:
         """O1: a response's route, shared by all workers and nodes; the first one learned for an id stays."""
-        ...
 
     async def origin(self, account: str, response_id: str) -> Origin | None:
         """O2: where a response of this account was made, or None: unknown, another account's, or too old. Raises
         LedgerUnavailable."""
-        ...
 
     async def learn_marks(self, account: str, maker: Maker, marks: Sequence[str]) -> None:
         """O3: who made what these marks (core.marks) are of; the first one learned for a mark stays."""
-        ...
 
     async def origins_of_marks(self, account: str, marks: Sequence[str]) -> Mapping[str, Maker]:
         """O3: the makers of those marks that are known, as `origin` knows responses. Raises LedgerUnavailable."""
-        ...
 
     async def keep_background(self, turn: BackgroundTurn) -> None:
         """B9: it is to be looked after until it is closed; a second time may change what was delivered."""
-        ...
 
     async def background_turns(self) -> Sequence[BackgroundTurn]:
         """B9: those that are not closed, the oldest first; one is due 30 s after it was kept or postponed. Raises
         LedgerUnavailable."""
-        ...
 
     async def postpone_background(self, turn_id: str) -> None:
         """B9: somebody asks about it now. Raises LedgerUnavailable."""
-        ...

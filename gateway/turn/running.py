@@ -28,7 +28,6 @@ import trio
 
 from gateway import limits
 from gateway.aside import Aside
-from gateway.core.alias import with_model
 from gateway.core.eligibility import reasons_on
 from gateway.core.events import ITEM_DONE
 from gateway.core.messages import (
@@ -51,12 +50,13 @@ from gateway.core.messages import (
 from gateway.core.money import EndedBy
 from gateway.core.rules import EXPIRED, Clock, Phase, TurnRules
 from gateway.core.turn import Turn
-from gateway.ports import Downstream, LedgerUnavailable, Model, Order, Route, Stamped, UpstreamCall
+from gateway.ports import Downstream, LedgerUnavailable, Model, Order, Route, Stamped
 from gateway.turn.books import OPEN_BOOKS_SECONDS_MAX, Books
 from gateway.turn.inputs import let_the_instant_pass, no_inputs, passes_on, request_id_of
 from gateway.turn.mishaps import INTERNAL_FAILURE, STORE_AWAY, is_bug, selection_failure
 from gateway.turn.passing import Inlet
 from gateway.turn.selection import Chosen, Selection
+from gateway.turn.splicing import call_of, named
 from gateway.turn.writing import Frames, Writing
 
 logger = structlog.get_logger("gateway.turn")
@@ -161,27 +161,12 @@ class RunningTurn:
     async def _read_upstream(self, route: Route, inputs: Inlet, reading: trio.CancelScope) -> None:
         with reading:
             try:
-                await route.upstream.attempt(await self._call(route), inputs)
+                await route.upstream.attempt(await call_of(self._order, route, self._aside), inputs)
             except Exception:
                 logger.exception("internal_error", turn_id=self._order.turn_id)
                 await self._tell_bug(inputs)
             finally:
                 inputs.close()
-
-    async def _call(self, route: Route) -> UpstreamCall:
-        """What goes up, spliced: megabytes of it beside the loop."""
-        request, elsewhere = self._order.request, route.elsewhere(self._order.request)
-        return UpstreamCall(
-            self._order.turn_id,
-            await self._aside.run(request.body.size_bytes, partial(route.body, request)),
-            request.headers,
-            continues=request.body.get("previous_response_id"),
-            streams=request.streams,
-            generates=not request.is_warm_up,
-            path=request.path,
-            is_background=request.is_background,
-            elsewhere=None if elsewhere is None else partial(self._aside.run, self._order.size_bytes, elsewhere),
-        )
 
     async def _tell_bug(self, inputs: Inlet) -> None:
         """An adapter's bug ends the turn behind the events that came before it, unless it has ended already."""
@@ -325,8 +310,7 @@ class RunningTurn:
         """M3: a route's own name of the model is not the client's affair."""
         if not self._is_aliased or not isinstance(arrived, Batch):
             return arrived
-        model, size_bytes = self._order.request.model, sum(len(event.data) for event in arrived.events)
-        return await self._aside.run(size_bytes, lambda: Batch([with_model(event, model) for event in arrived.events]))
+        return await named(arrived, self._order.request.model, self._aside)
 
     async def _replay(self, replay: Replay) -> None:
         """Discard the attempt, record it beside what goes on, and start another on another route (R15)."""

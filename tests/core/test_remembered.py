@@ -186,6 +186,6 @@ def test_what_a_warm_up_prepared_holds_until_a_request_says_otherwise() -> None:
     ):
         parent = remembered(request(**fields), parent, heard(completed()), MIB)
         assert parent is not None
-        chain.append(parent.prepared)
+        chain.append(tuple((one.name, one.text) for one in parent.prepared))
     prepared = (("tools", "[1]"), ("instructions", '"a"'))
     assert chain == [prepared, prepared, (("instructions", '"c"'),), (), ()]

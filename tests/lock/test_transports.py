@@ -62,6 +62,7 @@ OTHERWISE: Final[Mapping[str, str]] = {
     "w10-a-warm-up-is-a-continuation": WARM_UP,
     "w9-a-warm-up-and-its-turns": WARM_UP,
     "w9-what-is-stored-elsewhere": WARM_UP,
+    "w9-prepared-where-turns-are-stored": WARM_UP,
 }
 """What is recorded over SSE and goes another way over WebSocket, by the rule that has it so."""
 OWN_WORDS: Final = (

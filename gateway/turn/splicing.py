@@ -1,0 +1,32 @@
+"""What is spliced into a turn's bytes on their way: megabytes of them beside the loop."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from gateway.aside import Aside
+from gateway.core.alias import with_model
+from gateway.core.messages import Batch
+from gateway.ports import Order, Route, UpstreamCall
+
+
+async def call_of(order: Order, route: Route, aside: Aside) -> UpstreamCall:
+    """What goes up to a route."""
+    request, elsewhere = order.request, route.elsewhere(order.request)
+    return UpstreamCall(
+        order.turn_id,
+        await aside.run(request.body.size_bytes, partial(route.body, request)),
+        request.headers,
+        continues=request.body.get("previous_response_id"),
+        streams=request.streams,
+        generates=not request.is_warm_up,
+        path=request.path,
+        is_background=request.is_background,
+        elsewhere=None if elsewhere is None else partial(aside.run, order.size_bytes, elsewhere),
+    )
+
+
+async def named(batch: Batch, model: str, aside: Aside) -> Batch:
+    """What came down, with the model's name as its client knows it (M3)."""
+    size_bytes = sum(len(event.data) for event in batch.events)
+    return await aside.run(size_bytes, lambda: Batch([with_model(event, model) for event in batch.events]))
