@@ -86,6 +86,8 @@ class Order:
     policy: StatePolicy = field(default_factory=StatePolicy)
     remembered: Remembered | None = field(default=None, repr=False)
     """W10: what its connection remembers of the response that the request goes on from."""
+    may_go_on: Callable[[str], bool] | None = field(default=None, repr=False)
+    """W10: whether its client may still go on from a response, by the response's id, on the connection it came on."""
 
     @property
     def size_bytes(self) -> int:
@@ -138,7 +140,8 @@ class UpstreamCall:
     `continues` names the response that the request goes on from, as the client wrote it, and `elsewhere` makes the body
     for a connection that does not hold that response, None if it is the same one (W10). Without `streams` one
     body is asked for (H1); a warm-up is a call that generates nothing (W9). `path` is the endpoint below the base URL;
-    a by-id call (H2) has another `method`, too. One that `is_background` may leave a response that goes on (B9)."""
+    a by-id call (H2) has another `method`, too. One that `is_background` may leave a response that goes on (B9).
+    `may_go_on` is its order's."""
 
     turn_id: str
     body: bytes = field(repr=False)
@@ -150,6 +153,7 @@ class UpstreamCall:
     method: str = "POST"
     is_background: bool = False
     elsewhere: Callable[[], Awaitable[bytes]] | None = None
+    may_go_on: Callable[[str], bool] | None = field(default=None, repr=False)
 
 
 class Upstream(Protocol):

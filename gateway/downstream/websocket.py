@@ -302,6 +302,7 @@ class Connection:
             request=asked,
             policy=self._settings.policy,
             remembered=self.memory.recall(asked),
+            may_go_on=self.memory.remembers,
             replay_is_disabled=key.replay_never,
             connection_limit_at=self._limit_at,
             cut_at=self._limit_at + self._settings.grace_seconds,

@@ -77,6 +77,10 @@ class ConnectionMemory:
         named = request.body.get(PREVIOUS)
         return next((held for held in self._lanes.values() if held.response_id == named), None)
 
+    def remembers(self, response_id: str) -> bool:
+        """Whether it can be gone on from here."""
+        return any(held.response_id == response_id for held in self._lanes.values())
+
     def made_of(self, request: TurnRequest, parent: Remembered | None, heard: Heard) -> Remembered | None:
         """What is to be remembered of a turn; reads all its items, which may be megabytes."""
         return remembered(request, parent, heard, self._all.connection_bytes_max)

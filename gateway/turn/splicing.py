@@ -23,6 +23,7 @@ async def call_of(order: Order, route: Route, aside: Aside) -> UpstreamCall:
         path=request.path,
         is_background=request.is_background,
         elsewhere=None if elsewhere is None else partial(aside.run, order.size_bytes, elsewhere),
+        may_go_on=order.may_go_on,
     )
 
 

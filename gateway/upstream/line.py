@@ -76,6 +76,7 @@ class Line:
         """Why nothing more will come of it; what came before is still taken first."""
         self.response_id: str | None = None
         """The response it completed last: a continuation of it is best sent here (W10)."""
+        self._may_go_on: Callable[[str], bool] | None = None
         self.handshake: Headers = ()
         self.has_finished = False
         """Whether the response of its latest create was read to its end."""
@@ -142,10 +143,16 @@ class Line:
         self._room.set()
         return Frames(payloads, size_bytes, at)
 
-    def finish(self, response_id: str | None) -> None:
-        """A terminal event was read, and nothing behind it."""
+    def finish(self, response_id: str | None, may_go_on: Callable[[str], bool] | None = None) -> None:
+        """A terminal event was read, and nothing behind it. `may_go_on` is its call's (ports.UpstreamCall)."""
         self.has_finished = True
         self.response_id = response_id
+        self._may_go_on = may_go_on
+
+    @property
+    def is_awaited(self) -> bool:
+        """Whether a client may still go on from what it completed last."""
+        return self.response_id is not None and self._may_go_on is not None and self._may_go_on(self.response_id)
 
     def rest(self) -> bool:
         """Its response is finished, and nothing came behind it: it may serve again. False if it may not."""

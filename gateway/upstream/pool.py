@@ -1,8 +1,10 @@
 """A route's idle WebSockets: kept for the next turn, bounded in number, given out once (C5, §4, W10).
 
-A line comes here only after a finished response. The one that has idled longest goes out first, for the conversation
-on it is the least likely to go on; but a continuation gets the line that holds its response. Lines with other handshake
-headers are another client's: they are not given out.
+A line comes here only after a finished response. A continuation gets the line that holds its response; whatever else
+is sent gets one that no client can go on from, the one that has idled longest first. A line that is awaited by its
+client is given to another only where there is no room for one more: else two conversations would take each other's line
+away, turn by turn, and neither would ever find its response again. Lines with other handshake headers are another
+client's: they are not given out.
 """
 
 from __future__ import annotations
@@ -29,7 +31,8 @@ class Pool:
         """An idle line, which is then the caller's."""
         fitting = [line for line in self._idle if self._fits(line, headers)]
         holding = [line for line in fitting if continues is not None and line.response_id == continues]
-        line = next(iter(holding or fitting), None)
+        is_full = len(self._idle) >= self._idle_max
+        line = next(iter(holding or [line for line in fitting if is_full or not line.is_awaited]), None)
         if line is not None:
             self._idle.remove(line)
         return line

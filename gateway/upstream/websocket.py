@@ -177,7 +177,7 @@ class WebSocketUpstream:
                     await self._tell_bad(events[: end[0]], end[1], events[end[0]].data, frames.at, inputs)
                     return None
                 if events and events[-1].kind is EventClass.TERMINAL and reading.behind == 0:
-                    line.finish(response_id(events[-1].body))
+                    line.finish(response_id(events[-1].body), call.may_go_on)
                 if events:
                     await inputs.send((Batch(events), frames.at))
         finally:

@@ -355,6 +355,19 @@ async def test_a_socket_that_was_lost_is_made_up_for_by_the_full_input() -> None
     assert body_of(w.calls[1]) == {"input": [user("hi"), message("one")]}
 
 
+@in_orders(1)
+async def test_two_clients_of_a_route_go_on_each_on_a_socket_of_its_own() -> None:
+    """W10: turn by turn, and neither sends more than is new."""
+    names = [f"resp_{number}" for number in range(1, 7)]
+    w = world([answer(name, message("one")) for name in names], route=WEBSOCKET)
+    async with socket(w) as first, socket(w) as second:
+        await ask(first)
+        await ask(second)
+        for name in names[:4]:
+            assert await ask(first if name in ("resp_1", "resp_3") else second, previous_response_id=name) == ANSWERED
+    assert [body_of(call)["previous_response_id"] for call in w.calls[2:]] == names[:4]
+
+
 @pytest.mark.parametrize(("limit", "is_expanded"), [("", True), ("\nrequest_bytes_max = 120", False)])
 @in_orders(1)
 async def test_a_socket_that_dies_as_it_is_used_is_made_up_for(limit: str, is_expanded: bool) -> None:
@@ -370,9 +383,9 @@ async def test_a_socket_that_dies_as_it_is_used_is_made_up_for(limit: str, is_ex
 
 @in_orders(1)
 async def test_a_socket_that_is_taken_by_another_turn_is_made_up_for() -> None:
-    """W10: between the choice and the call another client's turn got it."""
+    """W10: another client's turn got it, for there is no room for one more (C5)."""
     chain = [answer(f"resp_{number}", message("one"), before=[3.0]) for number in (1, 2, 3)]
-    w = world(chain, route=WEBSOCKET)
+    w = world(chain, route=f"{WEBSOCKET}\nidle_sockets_max = 1")
     async with socket(w) as first, socket(w) as second:
         await ask(first)
         second.send_text(create_frame(input="taken"))

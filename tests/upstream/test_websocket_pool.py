@@ -297,3 +297,41 @@ async def test_a_peer_that_answers_no_ping_is_left() -> None:
     assert upstream.idle_sockets == 1
     await trio.sleep(0.2)
     assert upstream.idle_sockets == 0
+
+
+def of(client: set[str], continues: object = None) -> UpstreamCall:
+    """A call of a client that may go on from these responses."""
+    return UpstreamCall("turn", CALL.body, continues=continues, may_go_on=client.__contains__)
+
+
+def named(number: int) -> Reply:
+    return Reply((CREATED, event("response.completed", response=response_object(f"resp_{number}", "completed"))))
+
+
+@both_faces
+async def test_two_conversations_do_not_take_each_others_socket_away(face: str) -> None:
+    """W10: each finds its response where it is, turn after turn; what nobody awaits any more is given to whoever
+    comes."""
+    script = script_of(*(named(number) for number in range(1, 7)))
+    async with websocket_on(face, script) as upstream:
+        one, other = {"resp_1", "resp_3"}, {"resp_2", "resp_4"}
+        for client, continues in ((one, None), (other, None), (one, "resp_1"), (other, "resp_2")):
+            await attempt(upstream, of(client, continues))
+        assert upstream.holds("resp_3", ())
+        assert upstream.holds("resp_4", ())
+        assert connections(script) == upstream.idle_sockets == 2
+        await attempt(upstream, of(set()))
+        assert connections(script) == 3, "both are awaited"
+        await attempt(upstream, CALL)
+        assert connections(script) == 3, "nobody goes on from the last one"
+
+
+@both_faces
+async def test_where_there_is_no_room_the_longest_idle_socket_goes_though_it_is_awaited(face: str) -> None:
+    """C5."""
+    script = script_of(*(named(number) for number in range(1, 5)))
+    async with websocket_on(face, script, idle_sockets_max=2) as upstream:
+        for _ in range(3):
+            await attempt(upstream, of({"resp_1", "resp_2", "resp_3"}))
+        assert connections(script) == upstream.idle_sockets == 2
+        assert [upstream.holds(f"resp_{number}", ()) for number in (1, 2, 3)] == [False, True, True]
