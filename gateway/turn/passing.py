@@ -48,5 +48,10 @@ class Inlet:
         await self._channel.send(value)
 
     def close(self) -> None:
-        """The attempt is over."""
+        """The attempt is over: what refers back to its turn is let go (`Writing.turn_has_ended`)."""
         self._channel.close()
+        self._passes = _nothing_passes
+
+
+def _nothing_passes(_batch: Batch, _at: float) -> bool:
+    return False

@@ -129,6 +129,7 @@ class RunningTurn:
                 raise
         finally:
             self._client.unwatch(self._client_left)
+            self._writing.turn_has_ended()
             self._place.leave()
 
     # --- the three tasks ----------------------------------------------------------------------------------------
@@ -344,7 +345,7 @@ class RunningTurn:
         sending, self._inputs = trio.open_memory_channel[Stamped](0)
         self._inlet = Inlet(sending, self._passes)
         if departures or self._turn.phase is Phase.DONE:
-            sending.close()
+            self._inlet.close()
         else:
             self._nursery.start_soon(self._read_upstream, route, self._inlet, self._reading)
 

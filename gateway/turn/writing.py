@@ -85,6 +85,11 @@ class Writing:
             self._quiet.cancel()
         return taken is not Taken.NOTHING
 
+    def turn_has_ended(self) -> None:
+        """Nobody listens any more. What refers back to the turn would keep its request, which may be megabytes, until
+        the collector of circles comes by."""
+        self._must_wake_by = self._failed = _nobody
+
     async def _write_frames(self, frames: trio.MemoryReceiveChannel[Frames]) -> None:
         while True:  # noqa: ASYNC913 - it goes round only behind a wait for frames
             taken: Frames | None = None
@@ -114,3 +119,7 @@ class Writing:
         """T6: from here the client has `write_timeout`; a wait that began before must know."""
         self.stalls_at = trio.current_time() + self._seconds
         self._must_wake_by(self.stalls_at)
+
+
+def _nobody(*_told: float) -> None:
+    """Who is told once the turn has ended."""
