@@ -31,6 +31,7 @@ pytest.register_assert_rewrite(
 pytest_plugins = ["support.postgres"]  # fixtures that several folders ask for
 
 
+@pytest.hookimpl(optionalhook=True)  # a run may be without xdist
 def pytest_xdist_auto_num_workers() -> int:
     """One more than there are cores, for `-n auto`: the tests of real processes spend half of their time waiting."""
     return (os.cpu_count() or 1) + 1

@@ -102,6 +102,6 @@ async def _watch(receive: Receive, departure: Departure) -> None:
     departure.tell()
 
 
-async def _elsewhere() -> NoReturn:
+async def _elsewhere() -> NoReturn:  # noqa: ASYNC124 - Quart would run it in a thread if it were sync
     """Where Quart looks for what is answered before it is asked."""
     abort(404)
