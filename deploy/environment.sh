@@ -122,7 +122,11 @@ node_is_usable() {
 prepare_node_clients() {
     local clients="$repository/tests/clients/node"
     if ! cmp -s -- "$clients/package-lock.json" "$clients/node_modules/package-lock.stamp"; then
-        npm ci --prefix "$clients" --ignore-scripts --no-audit --no-fund --loglevel=error &&
+        install_node_clients "$clients" &&
             cp -- "$clients/package-lock.json" "$clients/node_modules/package-lock.stamp"
     fi
+}
+
+install_node_clients() {
+    timeout 400 npm ci --prefix "$1" --ignore-scripts --no-audit --no-fund --loglevel=error
 }
