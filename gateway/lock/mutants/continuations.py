@@ -23,6 +23,7 @@ from gateway.turn.origins import Origins, Traces
 from gateway.turn.selection import Selection
 from gateway.turn.warm_up import require_rememberable
 from gateway.upstream import websocket
+from gateway.upstream.line import Line
 
 W10 = ("W10",)
 
@@ -94,6 +95,7 @@ def _ways() -> Iterator[Mutant]:
         return as_it_came(order, is_known_upstream=is_known_upstream or True)
 
     as_it_came = engine._as_it_came
+    yield Mutant("W10: conversations share sockets", W10, swapped(Line, "is_awaited", False))
     yield Mutant("W10: what a socket held is there for ever", W10, swapped(Selection, "has_left", lambda *_: False))
     yield Mutant("W10: what is stored goes with its route", ("W10", "O2"), swapped(Origins, "of_response", nowhere))
     yield Mutant("S2: a chain is refused late beside a conversation", ("S2",), everywhere(as_it_came, only_as_it_is))
