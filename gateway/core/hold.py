@@ -21,6 +21,8 @@ class Hold:
         self._events_max = events_max
         self._ends_at = math.inf
         self._events: list[Event] = []
+        self._resting = 0
+        """How many of them have been looked at, the first ones."""
         self._bytes = 0
         self._holds_lifecycle = False
 
@@ -52,11 +54,13 @@ class Hold:
     def rest(self) -> None:
         """Nothing else has come yet. What is held has been looked at, and may wait for long: the parsed payloads take
         five times as much as the bytes, and can be made of them again."""
-        self._events = [event._replace(body=None) for event in self._events]
+        for place in range(self._resting, len(self._events)):
+            self._events[place] = self._events[place]._replace(body=None)
+        self._resting = len(self._events)
 
     def take(self) -> Sequence[Event]:
         """All that is held, in order; nothing is held any more."""
-        events, self._events = self._events, []
+        events, resting, self._events, self._resting = self._events, self._resting, [], 0
         self._bytes = 0
         self._holds_lifecycle = False
-        return [event if event.body is not None else event._replace(body=parse_object(event.data)) for event in events]
+        return [*(event._replace(body=parse_object(event.data)) for event in events[:resting]), *events[resting:]]

@@ -50,7 +50,8 @@ class Operation(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Reserve:
-    """Set money aside for a turn (B6). Nothing can be set aside on any account: what costs nothing is no debt (W9)."""
+    """Set money aside for a turn (B6). What costs nothing needs neither balance nor allowance, however far another turn
+    went beyond them (W9)."""
 
     turn_id: str
     account: str
@@ -72,10 +73,8 @@ class Reserve:
         account = book.accounts.get(self.account)
         if account is None or account.is_closed:
             return _not_usable(account)
-        if not account.is_unlimited and self.nanodollars > max(0, account.available):
-            return Result.INSUFFICIENT_BALANCE
-        if any(book.spent.get(limit.window, 0) + self.nanodollars > limit.nanodollars_max for limit in self.limits):
-            return Result.SPEND_LIMIT_REACHED
+        if self.nanodollars and (refused := self._beyond(account, book)):
+            return refused
         windows = tuple(limit.window for limit in self.limits)
         state, ends_at = Reserved(self.nanodollars), now + self.lease_seconds
         book.put_account(replace(account, open=account.open + self.nanodollars))
@@ -83,6 +82,13 @@ class Reserve:
         book.spend(windows, self.nanodollars)
         book.entries.append(Entry(Kind.RESERVE, self.account, self.turn_id, self.nanodollars))
         return Result.CREATED
+
+    def _beyond(self, account: Account, book: Book) -> Result | None:
+        if not account.is_unlimited and self.nanodollars > account.available:
+            return Result.INSUFFICIENT_BALANCE
+        if any(book.spent.get(limit.window, 0) + self.nanodollars > limit.nanodollars_max for limit in self.limits):
+            return Result.SPEND_LIMIT_REACHED
+        return None
 
 
 @dataclass(frozen=True, slots=True)

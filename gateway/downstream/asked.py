@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import inf
 from typing import Any
 
@@ -41,7 +41,7 @@ class Asked:
     receive: Receive
     bounds: BodyBounds
     held: ExitStack
-    was_read: Callable[[], object] | None = field(default=None)
+    was_read: Callable[[], object] | None = None
     """Called when the body is whole: what comes then is the client's departure."""
 
     def header(self, name: bytes) -> str | None:

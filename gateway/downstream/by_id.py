@@ -173,7 +173,7 @@ class Forwarding:
     async def fetch(self) -> None:
         """The whole answer. A client that leaves ends the call (H7)."""
         with trio.CancelScope() as asking:
-            self._end_when_left(asking)
+            self.client.cancel_when_left(asking)
             answer: UpstreamAnswer | Failure = NO_EVENT
             with trio.move_on_after(limits.BY_ID_SECONDS_MAX):
                 answer = await self.home.way.by_id.fetch(self.call)
@@ -196,7 +196,7 @@ class Forwarding:
     async def stream(self) -> None:
         """Its events as they come, until the terminal one; the clocks are those of the route's turns (T2, T4)."""
         async with trio.open_nursery() as nursery:
-            self._end_when_left(nursery.cancel_scope)
+            self.client.cancel_when_left(nursery.cancel_scope)
             sending, inputs = trio.open_memory_channel[Stamped](0)
             nursery.start_soon(self._read, sending)
             with suppress(*GONE):
@@ -253,9 +253,6 @@ class Forwarding:
         self.outcome = failure.code
         number = None if self._number is None else self._number + 1
         await self.client.write(DeliverFailure(failure, self._head, None, number))
-
-    def _end_when_left(self, scope: trio.CancelScope) -> None:
-        self.client.watch(lambda _how: scope.cancel())
 
     def log(self) -> None:
         """One line for each call; never what was in it."""

@@ -123,11 +123,7 @@ class HTTPDoor:
     async def _ask(self, order: Order, client: HTTPClient) -> None:
         """A client that leaves withdraws its question (H7)."""
         with trio.CancelScope() as asking:
-
-            def withdraw(_how: str) -> None:
-                asking.cancel()
-
-            client.watch(withdraw)
+            client.cancel_when_left(asking)
             await client.write(await self._turns.ask(order))
 
     async def _order(self, request_id: str, asked: Asked, path: str) -> Order:
@@ -253,6 +249,10 @@ class HTTPClient:
     def unwatch(self, tell: Callable[[str], None]) -> None:
         """The turn is over."""
         self._wire.departure.unwatch(tell)
+
+    def cancel_when_left(self, asking: trio.CancelScope) -> None:
+        """H7: of what is no turn."""
+        self._wire.departure.watch(lambda _how: asking.cancel())
 
     async def refuse(self, refusal: Refusal) -> None:
         """The turn may not begin."""

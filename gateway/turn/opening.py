@@ -37,7 +37,7 @@ async def open_books(
         keeping,
         opening,
         input_tokens,
-        () if is_answered_here else order.spend_limits,
+        order.spend_limits,
         is_stored=is_stored,
         is_whole=not request.streams,
         is_background=is_background,

@@ -175,12 +175,14 @@ class RunningTurn:
             await inputs.send((GatewayFailed(INTERNAL_FAILURE), trio.current_time()))
 
     def _frames(self) -> trio.MemorySendChannel[Frames]:
+        """To the writer, which begins with the first of them."""
         if self._to_writer is None:
             self._to_writer, frames = trio.open_memory_channel[Frames](0)
             self._nursery.start_soon(self._write_client, frames)
         return self._to_writer
 
-    def _write_quiet_by(self, at: float) -> None:  # H6, H9
+    def _write_quiet_by(self, at: float) -> None:
+        """H6, H9: have the writer there, if its client is to be told by then that the gateway lives."""
         if self._to_writer is None and self._client.quiet_deadline <= at:
             self._frames()
 
@@ -273,7 +275,7 @@ class RunningTurn:
     # --- carrying out -------------------------------------------------------------------------------------------
 
     async def _step_all(self) -> None:
-        # Nothing of it is kept while more is waited for.
+        """In a frame of its own: nothing of it is kept while more is waited for."""
         for arrived, at in self._take_mail():
             await self._step(arrived, at)
 

@@ -26,3 +26,17 @@ def test_at_rest_it_holds_bytes_and_gives_back_what_it_was_given() -> None:
     assert [event.body for event in hold._events] == [None] * 3
     assert hold.deadline == 10.0
     assert hold.take() == events
+
+
+def test_what_comes_behind_what_rests_is_all_that_is_looked_at() -> None:
+    """A thousand events may be held (R7), and each is followed by a rest: each is let go once."""
+    hold = Hold(10.0, 100_000, 1000)
+    for _ in range(3):
+        hold.add(made("ping"), 0.0)
+        before = [*hold._events]
+        hold.rest()
+        assert [kept is known for kept, known in zip(hold._events, before, strict=True)].count(False) == 1
+    assert hold.take() == [made("ping")] * 3
+    hold.add(made("ping"), 0.0)
+    hold.rest()
+    assert hold.take() == [made("ping")], "it begins anew"

@@ -259,6 +259,27 @@ def test_what_is_open_counts_as_spent_in_its_window(nanodollars: int, result: Re
     assert do(made, reserve(nanodollars, "second", day)) == [result]
 
 
+@pytest.mark.parametrize(("nanodollars", "results"), [(0, [Result.CREATED]), (1, [Result.SPEND_LIMIT_REACHED])])
+def test_what_costs_nothing_needs_no_allowance(nanodollars: int, results: list[Result]) -> None:
+    """W9: also where another turn was charged more than its key might spend."""
+    made = book(1000)
+    day = SpendLimit("key:day", 100)
+    do(made, reserve(100, "first", day), Resolve("first", Resolution(150)))
+    assert made.spent["key:day"] == 150
+
+    assert do(made, reserve(nanodollars, "second", day)) == results
+
+
+@pytest.mark.parametrize(("nanodollars", "results"), [(0, [Result.CREATED]), (1, [Result.INSUFFICIENT_BALANCE])])
+def test_what_costs_nothing_needs_no_balance(nanodollars: int, results: list[Result]) -> None:
+    """B6, W9: also where another turn was charged more than the account had."""
+    made = book(100)
+    do(made, reserve(100, "first"), Resolve("first", Resolution(101)))
+    assert made.accounts["main"].available == -1
+
+    assert do(made, reserve(nanodollars, "second")) == results
+
+
 def test_the_tightest_of_several_windows_decides_and_a_refusal_counts_in_none() -> None:
     """§9."""
     made = book(1000)

@@ -89,9 +89,11 @@ class PlainLedger:
             return "account_not_found"
         if purse.is_closed:
             return "account_closed"
-        if not purse.is_unlimited and asked.nanodollars > max(0, purse.balance - self.open_on(asked.account)):
+        available = purse.balance - self.open_on(asked.account)
+        if not purse.is_unlimited and asked.nanodollars > max(0, available):
             return "insufficient_balance"
-        if any(self.used_in(limit.window) + asked.nanodollars > limit.nanodollars_max for limit in asked.limits):
+        left = (limit.nanodollars_max - self.used_in(limit.window) for limit in asked.limits)
+        if any(asked.nanodollars > max(0, allowed) for allowed in left):
             return "spend_limit_reached"
         self.stakes[asked.turn_id] = Stake(asked, self.now + asked.lease_seconds)
         return "created"
