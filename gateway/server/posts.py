@@ -101,6 +101,12 @@ class Worker:
         for event in (self.ended, self.told_table, self.told_live, self.settled):
             event.set()
 
+    async def settles_within(self, seconds: float) -> bool:
+        """Whether it is ready, or has ended, before that is over."""
+        with trio.move_on_after(seconds):
+            await self.settled.wait()
+        return self.settled.is_set()
+
     async def live(self) -> dict[str, Any]:
         """How its routes stand; or why it does not say so."""
         told, error = self.told_live, None

@@ -51,6 +51,9 @@ FAILED_STARTS_MAX: Final = 5
 a disk, a name) has come. Whoever started the gateway may start it again."""
 START_SECONDS_MAX: Final = 60.0
 """A start takes about a second; on a machine under load perhaps ten."""
+LATE_START_SECONDS_MAX: Final = 5.0
+"""What a worker that is still starting has to get ready once all end: clients have connected to its sockets meanwhile,
+and only a worker that has started can tell them where they stand."""
 RETIRE_SECONDS: Final = 0.5
 """Between the last accepted connection and the drain: requests that are on their way still come in, and are served."""
 RELOAD_SECONDS_MAX: Final = 10.0
@@ -358,7 +361,9 @@ class Supervisor:
         if times_asked == 1:
             self._stop(0)
         for worker in self._workers:
-            if times_asked == 2:
+            if times_asked == 2 and worker.ready_at is None:
+                worker.process.terminate()  # nothing runs in it
+            elif times_asked == 2:
                 worker.tell(words.CUT)
             elif times_asked > 2:
                 worker.process.kill()
@@ -376,16 +381,20 @@ class Supervisor:
 
     def _drain(self, worker: Worker) -> None:
         if worker.ready_at is None:
-            worker.process.terminate()  # it reads no words yet, and nothing runs in it
+            self._nursery.start_soon(_limit_late_start, worker)
         worker.tell(words.DRAIN)
         if worker.state is not State.DRAINING:
             worker.enter(State.DRAINING)
         self._nursery.start_soon(self._await_end, worker)
 
 
+async def _limit_late_start(worker: Worker) -> None:
+    """One that still starts when all end reads its word as soon as it is ready; it is not waited for until then."""
+    if not await worker.settles_within(LATE_START_SECONDS_MAX):
+        worker.process.terminate()
+
+
 async def _limit_start(worker: Worker) -> None:
-    with trio.move_on_after(START_SECONDS_MAX):
-        await worker.settled.wait()
-    if not worker.settled.is_set():
+    if not await worker.settles_within(START_SECONDS_MAX):
         logger.error("worker_not_ready", worker=worker.number, pid=worker.process.pid, seconds=START_SECONDS_MAX)
         worker.process.kill()

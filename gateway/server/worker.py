@@ -6,7 +6,6 @@ import json
 import signal
 import socket
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Final, Protocol
 
 import structlog
@@ -50,10 +49,13 @@ async def work(place: Place, serve: Serve, running_turns: Callable[[], int], rel
     way_down = WayDown()
     line = SupervisorLine(place.line, way_down)
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(line.obey)
         nursery.start_soon(line.tell_tables, reloads)
         nursery.start_soon(line.tell_routes, live)
-        on_listening = partial(nursery.start_soon, line.tell, running_turns)
+
+        def on_listening() -> None:
+            nursery.start_soon(line.tell, running_turns)
+            nursery.start_soon(line.obey)  # not before: told to drain while it starts, it first takes in who waits
+
         ended_by_itself = await serve(place.open_listeners(), way_down, on_listening)
         nursery.cancel_scope.cancel()
     return ended_by_itself

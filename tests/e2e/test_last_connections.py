@@ -30,6 +30,7 @@ REQUEST = (
 )
 REFUSED = rb'(?is)\AHTTP/1\.1 503 .*connection: close.*"code": ?"server_draining"'
 SERVED = rb"(?is)\AHTTP/1\.1 200 .*connection: close.*event: response\.completed.*\r\n0\r\n\r\n\Z"
+STARTED = r'"event": "worker_started", "worker": %d, "pid": (\d+)'
 
 
 def pids_of(process: Process) -> list[int]:
@@ -49,17 +50,22 @@ def answer_to(sock: socket.socket, trust: ssl.SSLContext | None) -> bytes:
     return answer
 
 
-@pytest.mark.parametrize("kind", ["one process", "TLS", "two workers"])
+@pytest.mark.parametrize("kind", ["one process", "TLS", "two workers", "one of two still starts"])
 def test_who_waits_at_the_end_is_answered(kind: str, tmp_path: Path) -> None:
     """They connect while the processes stand still: nobody but the kernel has accepted them."""
     options, trust = with_certificate(tmp_path) if kind == "TLS" else ((), None)
-    options = (*options, "--workers", "2") if kind == "two workers" else options
+    is_supervised = kind in ("two workers", "one of two still starts")
+    options = (*options, "--workers", "2") if is_supervised else options
     scripts = [Script(name, [ANSWER]) for name in ("plain-1", "plain-2")]
     with LoopbackUpstreams(scripts) as upstreams, ExitStack() as held:
         file = write_configuration(tmp_path, {one.name: upstreams.base_url(one.name) for one in scripts}, ["plain"])
         file.write_text(file.read_text().replace("[server]\n", "[server]\nmetrics_port = 0\n"))
         process = held.enter_context(gateway_process("serve", "--config", str(file), "--port", "0", *options))
+        if kind == "one of two still starts":
+            os.kill(int(process.wait_for(STARTED % 1)[1]), signal.SIGSTOP)
         address = urlsplit(process.wait_for(r'"event": "listening".*"url": "(https?://.*?)"')[1])
+        if kind == "two workers":
+            process.wait_for(r'(?s)"worker_ready".*"worker_ready"')
         pids = pids_of(process)
         for pid in pids:
             os.kill(pid, signal.SIGSTOP)

@@ -41,6 +41,8 @@ note("started")
 if mode == "unusable": sys.exit(2)
 if mode == "crash": sys.exit(3)
 if mode == "only 0 serves" and number > 0: time.sleep(0.2), sys.exit(2)
+if mode == "stuck": time.sleep(600)
+if mode == "slow": time.sleep(0.3)
 if mode == "deaf": signal.signal(signal.SIGTERM, signal.SIG_IGN)
 signal.signal(signal.SIGHUP, lambda *_: note("hup"))
 line = socket.socket(fileno=line)
@@ -408,8 +410,29 @@ async def test_one_that_does_not_end_in_its_time_is_killed(tmp_path: Path, monke
     assert house.code == 1
 
 
-async def test_a_signal_while_workers_start_ends_them(tmp_path: Path) -> None:
-    async with supervised(tmp_path, "never ready") as house:
+async def test_one_that_starts_when_all_end_is_told_so_as_soon_as_it_is_ready(tmp_path: Path) -> None:
+    """Who has connected to its sockets meanwhile gets an answer from it (T7)."""
+    async with supervised(tmp_path, "slow") as house:
         await until(lambda: len(house.notes("started")) == 2)
         signal.raise_signal(signal.SIGTERM)
+    assert (len(house.notes("drain")), house.code) == (2, 0)
+
+
+async def test_one_that_does_not_get_ready_when_all_end_is_not_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "LATE_START_SECONDS_MAX", 0.1)
+    async with supervised(tmp_path, "stuck") as house:
+        await until(lambda: len(house.notes("started")) == 2)
+        signal.raise_signal(signal.SIGTERM)
+    assert house.code == 0
+
+
+async def test_a_second_signal_ends_those_that_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "LATE_START_SECONDS_MAX", 2 * PATIENCE_SECONDS)
+    async with supervised(tmp_path, "stuck") as house:
+        await until(lambda: len(house.notes("started")) == 2)
+        for _ in range(2):
+            signal.raise_signal(signal.SIGTERM)
+            await trio.sleep(0.05)
     assert house.code == 0
