@@ -20,6 +20,8 @@ from server.attacks.wire import ToEnd, request
 DRAIN_SECONDS = 2
 SETTLE_SECONDS = 60.0
 """Until all who stop reading have been sent what their kernels take."""
+SAMPLES_MAX = 5
+"""Whoever else uses the machine slows some of them down; whoever stops reading would slow all."""
 SETTINGS = (f"drain_timeout = {DRAIN_SECONDS}", "write_timeout = 60")
 MEMORY_BYTES_PER_CLIENT_MAX = 600_000
 """A turn that waits for its client: a batch on its way, one behind it, its connection and its upstream's."""
@@ -84,9 +86,9 @@ def assert_honest_ones_notice_nothing(place: Ground, clients: int, slow: int, ho
     with stalled(place, clients):
         assert eventually(place.has_settled, SETTLE_SECONDS)
         with dribbling(place, slow):
-            beside = honest_seconds(place, honest)
+            is_as_without = any(honest_seconds(place, honest) < 1.5 * alone + 1 for _ in range(SAMPLES_MAX))
             assert place.resident_bytes - memory < clients * MEMORY_BYTES_PER_CLIENT_MAX
-            assert beside < 1.5 * alone + 1
+            assert is_as_without
             place.process.signal(signal.SIGTERM)
             assert place.process.wait(DRAIN_SECONDS + 5) == 0
     lines = place.process.output.splitlines()
