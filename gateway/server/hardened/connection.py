@@ -297,6 +297,8 @@ class HardenedServer(TCPServer):
                 return bytes(await self.stream.receive_some(MAX_RECV))
             except (*GONE, OSError):
                 return b""
+            finally:
+                self.protocol.patience.was_read()
         return b"" if self.protocol.patience.is_ending else None
 
     async def _time_out(self) -> None:

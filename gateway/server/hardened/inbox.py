@@ -38,7 +38,8 @@ class Inbox:
         return f"<Inbox {len(self._events)} events, {self._bytes} bytes>"
 
     async def put(self, event: Event) -> None:
-        """Hand an event over, once there is room. The disconnect needs none, and what follows it is dropped."""
+        """Hand an event over, once there is room; where there is, it does not yield: whoever brings events waits for
+        the peer's next bytes. The disconnect needs no room, and what follows it is dropped."""
         await trio.lowlevel.checkpoint_if_cancelled()
         is_last = event["type"] in LAST
         while not is_last and not self._is_over and self._is_full_for(_size_of(event)):
@@ -50,15 +51,16 @@ class Inbox:
             self._news.unpark_all()
         if is_last:
             self._room.unpark_all()
-        await trio.lowlevel.cancel_shielded_checkpoint()
 
     async def receive(self) -> ASGIReceiveEvent:
-        """The next event. The disconnect is told as often as it is asked for."""
-        await trio.lowlevel.checkpoint()
+        """The next event, at once if it is there. The disconnect is told as often as it is asked for, and yields."""
+        await trio.lowlevel.checkpoint_if_cancelled()
         while not self._events:
             await self._news.park()
         event: ASGIReceiveEvent = self._events[0]
-        if event["type"] not in LAST:
+        if event["type"] in LAST:
+            await trio.lowlevel.checkpoint()
+        else:
             self._events.pop(0)
             self._bytes -= _size_of(event)
             self._room.unpark_all()

@@ -48,6 +48,10 @@ class Patience:
         self._scope = trio.CancelScope(deadline=min(self.deadline, self.idle_until))
         return self._scope
 
+    def was_read(self) -> None:
+        """Nobody waits in it any more."""
+        self._scope = None
+
     def idle(self, until: float) -> None:
         """The connection idles until then; `inf`: it does not."""
         self.idle_until = until
