@@ -3,7 +3,9 @@
 import re
 import subprocess
 import sys
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,6 +13,15 @@ from e2e.scenarios import CODE, KEY, MESSAGE, PARTIAL_TEXT, TEXT, Stage
 from support.processes import run
 
 PROGRAMS = Path(__file__).parent / "programs"
+
+LEFT_TO_THE_LONG_TIER = ("broken-then-replayed", "overloaded-before-output", "broken-before-output")
+"""To a program they are a second case of another one."""
+
+
+def scenarios(known: Iterable[str]) -> list[Any]:
+    """As parameters."""
+    return [pytest.param(name, marks=pytest.mark.long if name in LEFT_TO_THE_LONG_TIER else ()) for name in known]
+
 
 ANSWERED = {"plain": (1, 0), "replayed": (1, 1), "broken-then-replayed": (1, 1)}
 """Scenarios that end well, and how often each upstream is called."""
@@ -43,13 +54,13 @@ def play(stage: Stage, program: str, model: str) -> tuple[subprocess.CompletedPr
 
 
 @pytest.mark.parametrize("program", ["sse_program.py", "websocket_program.py"])
-@pytest.mark.parametrize("model", ANSWERED)
+@pytest.mark.parametrize("model", scenarios(ANSWERED))
 def test_the_program_prints_one_clean_answer(stage: Stage, program: str, model: str) -> None:
     result, calls = play(stage, program, model)
     assert (result.returncode, result.stdout, calls) == (0, f"{TEXT}\n", ANSWERED[model]), result.stderr
 
 
-@pytest.mark.parametrize("model", SSE_FAILURES)
+@pytest.mark.parametrize("model", scenarios(SSE_FAILURES))
 def test_the_sse_program_reports_the_failure_once(stage: Stage, model: str) -> None:
     calls_expected, printed, error = SSE_FAILURES[model]
     result, calls = play(stage, "sse_program.py", model)
@@ -57,7 +68,7 @@ def test_the_sse_program_reports_the_failure_once(stage: Stage, model: str) -> N
     assert re.search(error, result.stderr), result.stderr
 
 
-@pytest.mark.parametrize("model", WEBSOCKET_FAILURES)
+@pytest.mark.parametrize("model", scenarios(WEBSOCKET_FAILURES))
 def test_the_websocket_program_reports_the_failure_once(stage: Stage, model: str) -> None:
     calls_expected, error = WEBSOCKET_FAILURES[model]
     result, calls = play(stage, "websocket_program.py", model)

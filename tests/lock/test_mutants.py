@@ -15,7 +15,7 @@ from lock.packs import small_pack
 from support.slices import is_in_the_slice
 
 IS_LONG = bool(os.environ.get("GATEWAY_LONG"))
-ONE_IN = 3
+ONE_IN = 4
 SILENT_CHANGES = {
     # what somebody might do without a word: the scenario that says so
     "R5: a first-event timeout is replayed": "r5-no-event-in-time",
