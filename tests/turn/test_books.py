@@ -77,6 +77,7 @@ async def test_each_step_of_an_end_that_fails_is_taken_again_beside_the_others(d
     asked_again = [entry for entry in logged if entry["event"] == "books_asked_again"]
     assert {(entry["log_level"], entry["exc_info"]) for entry in asked_again} == {("warning", True)}
     assert (w.charged, w.ended_at) == (cost(5, 1), [3.0])
+    assert [closing.house_nanodollars for closing in w.closings] == [cost(10, 3), 0]
     assert [entry for entry in w.ledger.entries if entry.kind == "house"] == [
         Entry(Kind.HOUSE, HOUSE, id_at(door), cost(10, 3), attempt=1)
     ]
