@@ -62,13 +62,13 @@ class Books:
         keeping: BookKeeping,
         opening: TurnOpening,
         input_tokens: int,
-        spend_limits: tuple[SpendLimit, ...] = (),
+        spend_limits: tuple[SpendLimit, ...],
         *,
-        is_stored: bool = False,
-        is_whole: bool = False,
-        table: str = "",
-        is_background: bool = False,
-        is_warm_up: bool = False,
+        is_stored: bool,
+        is_whole: bool,
+        table: str,
+        is_background: bool,
+        is_warm_up: bool,
     ) -> None:
         self._keeping = keeping
         self._table = table
@@ -224,7 +224,7 @@ class Books:
         if self._result is Result.BORNE_BY_HOUSE:
             closing = replace(closing, nanodollars=None)
         self._keeping.meter.turn_ended(self._measures(closing, finish))
-        self._log(closing, finish)
+        self._log(closing)
 
     def _note(self, number: int, report: AttemptReport) -> None:
         self._reports[number] = report
@@ -280,7 +280,7 @@ class Books:
 
     def _resolution(self, finish: Finish) -> Resolution:
         """B3, by the delivered route's price (M2). What reached no route is free, and so is a warm-up (B9)."""
-        if finish.report is None or not self._routes or self._is_warm_up:
+        if not self._routes or self._is_warm_up:
             return Resolution(None)
         reserved = self._opening.reserved_nanodollars
         return resolve(finish.ended, self._routes[-1].price, reserved, self._input_tokens, self._keeping.policy)
@@ -331,7 +331,7 @@ class Books:
         until = last.ended_at if last.first_output_at is None else last.first_output_at
         return min(max(0.0, until - min(began)), limits.HOLD_SECONDS_MAX)
 
-    def _log(self, closing: TurnClosing, finish: Finish) -> None:
+    def _log(self, closing: TurnClosing) -> None:
         """One line for each turn; never a prompt, an output or a key (L1)."""
         logger.info(
             "turn",

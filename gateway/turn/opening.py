@@ -13,9 +13,7 @@ from gateway.ports import Model, Order, TurnOpening
 from gateway.turn.books import BookKeeping, Books
 
 
-async def open_books(
-    keeping: BookKeeping, order: Order, model: Model, door: Door, *, is_answered_here: bool = False
-) -> Books:
+async def open_books(keeping: BookKeeping, order: Order, model: Model, door: Door, *, is_answered_here: bool) -> Books:
     """Set the money aside and record the turn. Raises Refusal `insufficient_balance` or `ledger_unavailable`."""
     request = order.request
     input_tokens = estimate_input_tokens(input_measure(request, order.remembered), keeping.parts)

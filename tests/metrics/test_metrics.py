@@ -94,10 +94,30 @@ async def test_a_hold_is_no_longer_than_it_may_be(door: str) -> None:
 
 
 @in_every_order
+async def test_a_turn_whose_first_event_is_output_is_held_for_no_time(door: str) -> None:
+    """T1; and times count from the turn's beginning, whenever that was."""
+    w = world(A.reply(1.0, A.delta(), 1.0, A.completed()))
+    await trio.sleep(7.0)
+    await play(w, door, begins_at=7.0)
+    seen = samples(w)
+    assert (seen[f"hold_seconds_count {door}"], seen.get(f"hold_seconds_sum {door}", 0.0)) == (1, 0.0)
+    assert (seen[f"first_output_seconds_sum {door}"], seen[f"turn_seconds_sum {door}"]) == (1.0, 2.0)
+
+
+@in_every_order
 async def test_what_never_began_to_be_held_is_no_hold(door: str) -> None:
     w = world(A.reply(refuses=True))
     await play(w, door)
     assert f"hold_seconds_count {door}" not in samples(w)
+
+
+@pytest.mark.trio(run=virtual_run)
+async def test_one_body_is_not_held() -> None:
+    """H1, T1: it comes whole at its end, whatever the upstream's events before."""
+    w = world(PACED)
+    await play(w, "http", stream=False)
+    seen = samples(w)
+    assert (seen["turn_seconds_sum http"], "hold_seconds_count http" in seen) == (END_AT, False)
 
 
 async def _refused(w: World, door: str, **fields: object) -> None:

@@ -8,9 +8,10 @@ from typing import Any
 import trio
 
 from gateway.core.accounts import SpendLimit
+from gateway.core.background import BackgroundTurn
 from gateway.core.money import Resolution, Result
 from gateway.ledger.memory import MemoryLedger
-from gateway.ports import AttemptClosing, LedgerUnavailable, TurnClosing, TurnOpening
+from gateway.ports import AttemptClosing, LedgerUnavailable, Origin, TurnClosing, TurnOpening
 from gateway.records.memory import MemoryRecords
 
 
@@ -82,6 +83,26 @@ class FailingRecords(MemoryRecords):
         self._calls_left -= 1
         if self._calls_left == 0:
             raise self._error
+
+
+class ForgetfulRecords(MemoryRecords):
+    """Records that note a turn's beginning, or an attempt's, and then cannot be reached."""
+
+    def __init__(self, call: str) -> None:
+        super().__init__()
+        self._call = call
+
+    async def open_turn(self, opening: TurnOpening) -> None:
+        """May raise LedgerUnavailable."""
+        await super().open_turn(opening)
+        if self._call == "open_turn":
+            raise LedgerUnavailable
+
+    async def open_attempt(self, turn_id: str, attempt: int, route: str) -> None:
+        """May raise LedgerUnavailable."""
+        await super().open_attempt(turn_id, attempt, route)
+        if self._call == "open_attempt":
+            raise LedgerUnavailable
 
 
 class LedgerAway(MemoryLedger):
@@ -166,3 +187,61 @@ class SlowLedger(MemoryLedger):
         result: Result = await call
         await trio.sleep(self.SECONDS)
         return result
+
+
+class Reluctant:
+    """What stores of one kind share: each call fails the first time that it is made. `tries` are all, and when."""
+
+    def __init__(self) -> None:
+        self.tries: list[tuple[float, str]] = []
+
+    async def may_fail(self, call: str) -> None:
+        """Raises the first time."""
+        await trio.lowlevel.checkpoint()
+        is_first = all(name != call for _, name in self.tries)
+        self.tries.append((trio.current_time(), call))
+        if is_first:
+            raise ZeroDivisionError("a bug of ours")
+
+
+class ReluctantRecords(MemoryRecords):
+    """Whatever ends, or goes on, is noted the second time only."""
+
+    def __init__(self, reluctant: Reluctant) -> None:
+        super().__init__()
+        self._reluctant = reluctant
+
+    async def close_attempt(self, closing: AttemptClosing) -> None:
+        """The second time."""
+        await self._reluctant.may_fail(f"close_attempt {closing.attempt}")
+        await super().close_attempt(closing)
+
+    async def close_turn(self, closing: TurnClosing) -> None:
+        """The second time."""
+        await self._reluctant.may_fail("close_turn")
+        await super().close_turn(closing)
+
+    async def keep_background(self, turn: BackgroundTurn) -> None:
+        """The second time."""
+        await self._reluctant.may_fail("keep_background")
+        await super().keep_background(turn)
+
+    async def learn_origin(self, origin: Origin) -> None:
+        """The second time."""
+        await self._reluctant.may_fail("learn_origin")
+        await super().learn_origin(origin)
+
+
+def reluctant_ledger(reluctant: Reluctant) -> type[MemoryLedger]:
+    """A ledger of the same kind."""
+
+    class ReluctantLedger(MemoryLedger):
+        async def resolve(self, turn_id: str, resolution: Resolution) -> Result:
+            await reluctant.may_fail("resolve")
+            return await super().resolve(turn_id, resolution)
+
+        async def book_house(self, turn_id: str, attempt: int, nanodollars: int) -> Result:
+            await reluctant.may_fail("book_house")
+            return await super().book_house(turn_id, attempt, nanodollars)
+
+    return ReluctantLedger

@@ -6,9 +6,11 @@ from typing import Any
 import pytest
 
 from gateway.app import Gateway, Parts
-from gateway.core.money import Price
+from gateway.core.money import Price, Usage
+from gateway.core.rules import TurnRules
 from gateway.stores import Stores
 from gateway.upstream.scripted import Break, Reply, ScriptedTransport
+from gateway.upstream.scripts import usage_object
 from support.gateways import World, play, world
 from support.virtual import in_every_order, in_orders
 from support.voices import A, B
@@ -19,7 +21,7 @@ RESERVED = 1 * 3000 + 1000 * 9000
 CHEAP = 1 * 1000 + 1000 * 2000
 
 
-def two_routes(first: Reply, second: Reply, dear: str, **change: Any) -> World:
+def two_routes(first: Reply, second: Reply, dear: str, rules: TurnRules | None = None, **change: Any) -> World:
     """`a` and `b`, one of which has the DEAR price."""
     w = world(first, second)
     config = w.gateway.config
@@ -28,6 +30,7 @@ def two_routes(first: Reply, second: Reply, dear: str, **change: Any) -> World:
         transports={name: ScriptedTransport(script) for name, script in w.scripts.items()},
         stores=Stores(w.ledger, w.records),
         house=w.house,
+        rules=rules,
     )
     w.gateway = Gateway(replace(config, routes=routes), parts)
     return w
@@ -68,3 +71,15 @@ async def test_m2_the_route_that_delivered_sets_the_price(door: str) -> None:
     assert usage is not None
     assert cheap.charged == cheap.gateway.config.routes["a"].price.cost_nanodollars(usage)
     assert (dear.called, dear.charged) == (["a", "b"], DEAR.cost_nanodollars(usage))
+
+
+@pytest.mark.parametrize("dear", ["a", "b"])
+@in_orders(1)
+async def test_b2_the_house_bears_a_discarded_attempt_at_its_own_routes_price(door: str, dear: str) -> None:
+    """B2, M2: R4 keeps that from happening; so it is left out here."""
+    usage = Usage(10, 3)
+    metered = A.reply(A.prelude, A.failed("server_error", usage_object(10, 3)))
+    w = two_routes(metered, B.answer(), dear, TurnRules(without=frozenset({"R4"})))
+    await play(w, door)
+    price = w.gateway.config.routes["a"].price
+    assert (w.called, w.house_paid) == (["a", "b"], price.cost_nanodollars(usage))
