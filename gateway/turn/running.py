@@ -284,7 +284,10 @@ class RunningTurn:
             self._outgoing.clear()
             self._writing.cancel()
         self._note_request_id(arrived)
-        for command in self._commands(await self._as_client_reads(arrived), at):
+        commands = self._commands(await self._as_client_reads(arrived), at)
+        if commands and isinstance(commands[-1], Finish):  # T10: known, whatever goes wrong on the way to it
+            self._finish = commands[-1]
+        for command in commands:
             if isinstance(command, Replay):
                 await self._replay(command)
             elif isinstance(command, Finish):
@@ -353,7 +356,6 @@ class RunningTurn:
 
     def _end(self, finish: Finish) -> None:
         """The turn is decided: stop reading, close the books beside the last frames."""
-        self._finish = finish
         self._place.ended(finish.failure)
         self._inputs.close()
         if finish.ended.by is EndedBy.TERMINAL:
