@@ -188,7 +188,6 @@ class RunningTurn:
 
     async def _write_client(self, frames: trio.MemoryReceiveChannel[Frames]) -> None:
         await self._writing.run(frames)
-        self._client.unwatch(self._client_left)
         self._is_written.set()
 
     def _client_left(self, how: str) -> None:

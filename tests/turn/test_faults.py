@@ -173,7 +173,7 @@ class DeafHouse(StandingHouse):
 
     def take(self, route: str) -> Any:
         """A place that says so."""
-        place = super().take(route)
+        place: Any = super().take(route)
         place.ended = _not_told
         return place
 
@@ -204,6 +204,7 @@ def _not_learned(*_told: object, **_of: object) -> Any:
     ],
     ids=["with its end", "before its end"],
 )
+@pytest.mark.over_http  # where the end comes in one piece with what is before it
 @in_every_order
 async def test_an_origin_that_cannot_be_learned_keeps_no_books_open(
     door: str, steps: list[Any], told: list[str], money: str, logged: Log
@@ -280,11 +281,12 @@ async def test_a_bug_in_the_upstreams_adapter_behind_the_turns_end_ends_nothing(
 
 
 @in_every_order
-async def test_records_that_take_too_long_keep_an_attempt_from_being_sent(door: str) -> None:
-    """L2, T10: bounded; the client is told then, and what may have been noted is closed."""
+async def test_records_that_take_too_long_keep_an_attempt_from_being_sent(door: str, logged: Log) -> None:
+    """L2, T10: bounded; the client is told then, and what may have been noted is closed. It is no bug of ours."""
     w = world(A.answer(), B.answer(), records=SlowRecords(open_attempt=1000.0))
     client = await play(w, door)
     assert (client.times, w.called, w.money) == ([(5.0, "error ledger_unavailable")], [], ["voided"])
+    assert names(logged) == []
 
 
 @pytest.mark.parametrize("slow", [{"records": {"open_turn": 1000.0}}, {"ledger": HangingLedger}], ids=list)
@@ -416,6 +418,23 @@ async def test_a_write_that_raises_once_is_told_as_an_internal_error(door: str) 
         await client.wait_for(lambda client: "output_text.delta" in client.told)
         client.fail_writes(BUG)
     assert (client.told, w.money) == ([*OUT, *words_of_failure(door, "internal_error")], ["voided unmetered"])
+
+
+@in_every_order
+async def test_what_ends_the_process_closes_the_books_and_goes_on(logged: Log) -> None:
+    """T10: it is no bug of a turn, and no turn stops it."""
+    w = world(A.reply(A.prelude, A.delta(), 1.0, A.delta(), Silence()), B.answer())
+
+    async def play_until_then() -> None:
+        async with turn_beside(w, "http") as client:
+            await client.wait_for(lambda client: "output_text.delta" in client.told)
+            client.fail_writes(SystemExit(3))
+
+    with pytest.raises(BaseExceptionGroup) as raised:
+        await play_until_then()
+    assert raised.value.split(SystemExit)[1] is None
+    w.assert_at_rest()
+    assert (w.money, names(logged)) == (["voided unmetered"], [])
 
 
 @pytest.mark.parametrize("error", [trio.BrokenResourceError, trio.ClosedResourceError])
