@@ -201,18 +201,28 @@ class Connection:
 
     async def _read_frames(self) -> None:
         """Read for the connection's whole life: so pings, closes and departures are seen at once (W7, H7)."""
-        while (message := await self._receive()) is not None:
-            if self._is_closed:
-                self._inbound.give_back(bytes_of(message))
-                continue  # still read, so that no queue fills behind a close
-            frame = await self._aside.run(len(message), partial(read_frame, message, self._settings.message_bytes_max))
-            if isinstance(self._line.join(frame, turn_runs=self._turn_runs), Refused):
-                self._inbound.give_back(bytes_of(message))
-            self._news.set()
-            if self._line.unanswered > limits.UNANSWERED_REFUSALS_MAX:
-                await self._close(CLOSE_FLOOD, "too many frames that are no requests")
-                self._leave()
+        is_there = True
+        while is_there:
+            is_there = await self._read_frame()
         self._leave()
+
+    async def _read_frame(self) -> bool:
+        """One message; False once the client has left. In a frame of its own: nothing of a message, which may be
+        megabytes, is kept while the next is waited for."""
+        message = await self._receive()
+        if message is None:
+            return False
+        if self._is_closed:
+            self._inbound.give_back(bytes_of(message))
+            return True  # still read, so that no queue fills behind a close
+        frame = await self._aside.run(len(message), partial(read_frame, message, self._settings.message_bytes_max))
+        if isinstance(self._line.join(frame, turn_runs=self._turn_runs), Refused):
+            self._inbound.give_back(bytes_of(message))
+        self._news.set()
+        if self._line.unanswered > limits.UNANSWERED_REFUSALS_MAX:
+            await self._close(CLOSE_FLOOD, "too many frames that are no requests")
+            self._leave()
+        return True
 
     async def _receive(self) -> str | bytes | None:
         """A message; None once the client has left."""

@@ -83,7 +83,7 @@ class Client:
         self._reads.set()
         self._news = trio.Event()
         self._serving = trio.CancelScope()
-        self._write_errors: list[Exception] = []
+        self._write_errors: list[BaseException] = []
         self._chokes = False
         self._seen = 0
         self._last_words = 0
@@ -129,7 +129,7 @@ class Client:
         """Read again."""
         self._reads.set()
 
-    def fail_writes(self, *errors: Exception) -> None:
+    def fail_writes(self, *errors: BaseException) -> None:
         """The server's next sends raise these, one each."""
         self._write_errors += errors
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
@@ -11,7 +9,6 @@ from functools import partial
 
 import structlog
 
-from gateway import limits
 from gateway.aside import Aside
 from gateway.core.continuation import Path, Remembered, expanded, is_expandable, path_of, prepared
 from gateway.core.eligibility import StatePolicy
@@ -39,11 +36,11 @@ class Engine:
         selection: Selection,
         keeping: BookKeeping,
         rules: TurnRules,
-        write_seconds: float = limits.WRITE_SECONDS_MAX,
-        wall_clock: Callable[[], float] = time.time,
-        aside: Aside | None = None,
+        write_seconds: float,
+        wall_clock: Callable[[], float],
+        aside: Aside,
     ) -> None:
-        self._aside = aside or Aside()
+        self._aside = aside
         self._selection = selection
         self._keeping = keeping
         self._rules = rules
@@ -92,7 +89,6 @@ class Engine:
             connection_limit_at=order.connection_limit_at,
             cut_at=order.cut_at,
             is_whole=not order.request.streams,
-            hold_seconds=self._rules.hold_seconds if order.request.streams else math.inf,
         )
 
     async def ask(self, order: Order) -> Deliver | DeliverFailure:

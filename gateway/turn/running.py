@@ -188,7 +188,6 @@ class RunningTurn:
 
     async def _write_client(self, frames: trio.MemoryReceiveChannel[Frames]) -> None:
         await self._writing.run(frames)
-        self._client.unwatch(self._client_left)
         self._is_written.set()
 
     def _client_left(self, how: str) -> None:
@@ -284,7 +283,10 @@ class RunningTurn:
             self._outgoing.clear()
             self._writing.cancel()
         self._note_request_id(arrived)
-        for command in self._commands(await self._as_client_reads(arrived), at):
+        commands = self._commands(await self._as_client_reads(arrived), at)
+        if commands and isinstance(commands[-1], Finish):  # T10: known, whatever goes wrong on the way to it
+            self._finish = commands[-1]
+        for command in commands:
             if isinstance(command, Replay):
                 await self._replay(command)
             elif isinstance(command, Finish):
@@ -353,7 +355,6 @@ class RunningTurn:
 
     def _end(self, finish: Finish) -> None:
         """The turn is decided: stop reading, close the books beside the last frames."""
-        self._finish = finish
         self._place.ended(finish.failure)
         self._inputs.close()
         if finish.ended.by is EndedBy.TERMINAL:

@@ -132,6 +132,12 @@ class World:
         return [_attempt_line(attempt.route, attempt.closing) for turn in self.turns for attempt in turn.attempts]
 
     @property
+    def failures(self) -> list[str | None]:
+        """Why the turns ended, in the words that their records are given; None where they ended well."""
+        closings = [turn.closing for turn in self.turns if turn.closing is not None]
+        return [None if closing.failure is None else closing.failure.message for closing in closings]
+
+    @property
     def ended_at(self) -> list[float]:
         """When the turns' books were closed."""
         return [round(turn.closing.seconds, 6) for turn in self.turns if turn.closing is not None]

@@ -97,13 +97,14 @@ async def test_a_reasoning_item_that_is_only_an_id_is_left_out() -> None:
     assert body_of(w.calls[1]) == {"input": [user("hi"), told, message("one")]}
 
 
+@pytest.mark.parametrize("store", [True, ...])
 @in_orders(1)
-async def test_what_is_stored_is_not_expanded() -> None:
-    """W10, O2: its route has it."""
+async def test_what_is_stored_is_not_expanded(store: Any) -> None:
+    """W10, O2, S1: its route has it, as an upstream has all that does not say otherwise."""
     w = world([answer("resp_1", message("one")), answer("resp_2", message("two"))], B.answer())
     async with socket(w) as client:
-        await ask(client, store=True)
-        await ask(client, store=True, previous_response_id="resp_1")
+        await ask(client, store=store)
+        await ask(client, store=store, previous_response_id="resp_1")
     assert body_of(w.calls[1]) == {"input": "hi", "previous_response_id": "resp_1"}
     assert w.called == ["a", "a"]
 

@@ -73,6 +73,7 @@ async def test_a_departure_closes_the_upstream_at_once(door: str, moment: str) -
     called = [] if moment == "while connecting" else ["a"]
     assert seen(w, client) == Seen(told, called, [LEFT], [money])
     assert (w.closed_at, w.ended_at, client.ended_at) == ([at] * len(called), [at], at)
+    assert w.failures == ["disconnected"]
 
 
 @pytest.mark.parametrize("way", ["closed", "half-closed"])
@@ -116,6 +117,19 @@ async def test_a_departure_while_the_upstream_is_drained_delays_nothing(door: st
         client.leave()
     assert seen(w, client) == Seen(ANSWERED, ["a"], ["a completed"], ["settled 7000"])
     assert client.ended_at <= 2.0
+
+
+@pytest.mark.parametrize(("behind", "closed_at"), [(0.05, 1.05), (0.099, 1.099), (Silence(), 1.1)])
+@in_every_order
+async def test_behind_its_terminal_an_upstream_has_a_moment_to_end(
+    door: str, behind: Step, closed_at: float, each_transport: str
+) -> None:
+    """E9: then its connection is closed. That of an upstream's WebSocket is kept, and is free at once."""
+    w = world(A.reply(A.prelude, A.delta(), 1.0, A.completed(), behind))
+    async with turn(w, door) as client:
+        pass
+    assert seen(w, client) == Seen(ANSWERED, ["a"], ["a completed"], ["settled 7000"])
+    assert w.closed_at == [1.0 if each_transport == "websocket" else closed_at]
 
 
 # --- between two attempts ---------------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ writes; and the task that serves the client is cancelled from outside, as at a h
 """
 
 from collections.abc import AsyncIterator, MutableMapping
+from traceback import format_exception
 from typing import Any
 
 import httpx2
@@ -37,9 +38,21 @@ BUG = ZeroDivisionError("a bug of ours")
 Log = list[MutableMapping[str, Any]]
 
 
+def errors(logged: Log) -> Log:
+    """What was logged as an error."""
+    return [entry for entry in logged if entry["log_level"] == "error"]
+
+
 def names(logged: Log) -> list[str]:
     """The names of what was logged as an error."""
-    return [str(entry["event"]) for entry in logged if entry["log_level"] == "error"]
+    return [str(entry["event"]) for entry in errors(logged)]
+
+
+def assert_these_name_the_turn(logged: Log, door: str, *expected: str) -> None:
+    """These errors were logged with the turn's id, and no others."""
+    turn_id = "req_1" if door == "http" else "req_1.1"
+    named = [(entry["event"], entry["turn_id"]) for entry in errors(logged) if "turn_id" in entry]
+    assert named == [(name, turn_id) for name in expected]
 
 
 # --- before the turn begins -------------------------------------------------------------------------------------
@@ -62,8 +75,7 @@ async def test_a_bug_of_the_ledger_is_an_internal_error(door: str, logged: Log) 
     assert (client.failure, w.called) == ((500, "internal_error"), [])
     assert b"bug" not in client.body
     assert client.events[0].payload["error"]["message"] == "the gateway failed; the failure is logged"
-    bugs = [(entry["event"], entry["turn_id"]) for entry in logged if entry["log_level"] == "error"]
-    assert bugs == [("internal_error", "req_1" if door == "http" else "req_1.1")]
+    assert_these_name_the_turn(logged, door, "internal_error")
 
 
 @in_every_order
@@ -130,12 +142,13 @@ async def test_an_attempt_that_cannot_be_recorded_is_not_sent(door: str) -> None
 
 
 @in_every_order
-async def test_a_second_attempt_that_cannot_be_recorded_is_a_choice_that_failed(door: str) -> None:
-    """§4, the last point: a store that is down."""
+async def test_a_second_attempt_that_cannot_be_recorded_is_a_choice_that_failed(door: str, logged: Log) -> None:
+    """§4, the last point: a store that is down; logged with the turn's id."""
     w = world(A.reply(Break()), B.answer(), records=FailingRecords("open_attempt", BUG, fails_at=2))
     client = await play(w, door)
     code = {"http": "route_selection_failed", "websocket": "websocket_response_failed"}[door]
     assert seen(w, client) == Seen([f"error {code}"], ["a"], ["a stream_read_error (replay)"], ["voided"])
+    assert_these_name_the_turn(logged, door, "route_selection_failed")
 
 
 @in_every_order
@@ -153,6 +166,57 @@ async def test_a_house_that_cannot_tell_how_it_stands_ends_the_turn(door: str) -
     client = await play(w, door)
     assert (client.told, w.called) == ([*HELD, *words_of_failure(door, "internal_error")], ["a"])
     assert w.money == ["voided"]
+
+
+class DeafHouse(StandingHouse):
+    """A house that cannot be told how an attempt ended."""
+
+    def take(self, route: str) -> Any:
+        """A place that says so."""
+        place: Any = super().take(route)
+        place.ended = _not_told
+        return place
+
+
+def _not_told(_failure: object) -> None:
+    raise BUG
+
+
+@in_every_order
+async def test_a_house_that_cannot_be_told_of_the_end_keeps_no_books_open(door: str, logged: Log) -> None:
+    """T10, B1: what was decided is told and paid for."""
+    w = world(A.reply(A.prelude, A.delta(), 1.0, A.completed()), B.answer(), house=DeafHouse())
+    client = await play(w, door)
+    assert seen(w, client) == Seen(ANSWERED, ["a"], ["a completed"], ["settled 7000"])
+    assert [closing.upstream_request_id for closing in w.closings] == ["req_of_a"]
+    assert_these_name_the_turn(logged, door, "internal_error")
+
+
+def _not_learned(*_told: object, **_of: object) -> Any:
+    raise BUG
+
+
+@pytest.mark.parametrize(
+    ("steps", "told", "money"),
+    [
+        ([A.prelude + A.delta() + A.completed()], ANSWERED, "settled 7000"),
+        ([A.prelude, A.delta(), 1.0, A.completed()], [*OUT, "internal"], "voided unmetered"),
+    ],
+    ids=["with its end", "before its end"],
+)
+@pytest.mark.over_http  # where the end comes in one piece with what is before it
+@in_every_order
+async def test_an_origin_that_cannot_be_learned_keeps_no_books_open(
+    door: str, steps: list[Any], told: list[str], money: str, logged: Log
+) -> None:
+    """T10, B1, O1: also where the end is decided in the same step."""
+    w = world(A.reply(*steps), B.answer())
+    w.gateway.origins.learn = _not_learned  # type: ignore[method-assign]
+    client = await play(w, door, store=True)
+    words = words_of_failure(door, "internal_error")
+    assert client.told == [*told[:-1], *(words if told[-1] == "internal" else told[-1:])]
+    assert (w.called, w.money) == (["a"], [money])
+    assert_these_name_the_turn(logged, door, "internal_error")
 
 
 class BuggyTransport(httpx2.AsyncBaseTransport):
@@ -203,15 +267,26 @@ async def test_a_bug_in_the_upstreams_adapter_ends_the_turn(
     words = words_of_failure(door, "internal_error") if told else ["error internal_error"]
     assert (client.told, w.called, w.money) == ([*told, *words], [], [money])
     assert w.attempts[0].startswith("a internal_error")
-    assert names(logged) == ["internal_error"]
+    assert_these_name_the_turn(logged, door, "internal_error")
+
+
+@pytest.mark.over_http  # the network is the test's own
+@in_every_order
+async def test_a_bug_in_the_upstreams_adapter_behind_the_turns_end_ends_nothing(door: str, logged: Log) -> None:
+    """T10, E9: it is logged, and is no failure of the turn, which was told and paid for."""
+    w = world(A.answer(), transports={"a": BuggyTransport(A.prelude, A.delta(), A.completed())})
+    client = await play(w, door)
+    assert (client.told, w.attempts, w.money) == (ANSWERED, ["a completed"], ["settled 7000"])
+    assert_these_name_the_turn(logged, door, "internal_error")
 
 
 @in_every_order
-async def test_records_that_take_too_long_keep_an_attempt_from_being_sent(door: str) -> None:
-    """L2, T10: bounded; the client is told then, and what may have been noted is closed."""
+async def test_records_that_take_too_long_keep_an_attempt_from_being_sent(door: str, logged: Log) -> None:
+    """L2, T10: bounded; the client is told then, and what may have been noted is closed. It is no bug of ours."""
     w = world(A.answer(), B.answer(), records=SlowRecords(open_attempt=1000.0))
     client = await play(w, door)
     assert (client.times, w.called, w.money) == ([(5.0, "error ledger_unavailable")], [], ["voided"])
+    assert names(logged) == []
 
 
 @pytest.mark.parametrize("slow", [{"records": {"open_turn": 1000.0}}, {"ledger": HangingLedger}], ids=list)
@@ -319,8 +394,9 @@ async def test_a_discarded_attempts_record_that_fails_once_is_written_again(door
 
 @pytest.mark.parametrize("error", [BUG, OSError("connection lost")], ids=["a bug", "an OS error"])
 @in_every_order
-async def test_a_write_that_raises_closes_the_books(door: str, error: Exception) -> None:
-    """T10: the upstream is closed and nothing is charged, whether or not the client can still be told."""
+async def test_a_write_that_raises_closes_the_books(door: str, error: Exception, logged: Log) -> None:
+    """T10: the upstream is closed and nothing is charged, whether or not the client can still be told; the log shows
+    what was raised."""
     w = world(A.reply(A.prelude, A.delta(), 1.0, A.delta(), Silence()), B.answer())
     async with turn_beside(w, door) as client:
         await client.wait_for(lambda client: "output_text.delta" in client.told)
@@ -329,6 +405,9 @@ async def test_a_write_that_raises_closes_the_books(door: str, error: Exception)
         client.leave()
     w.assert_at_rest()
     assert (w.called, w.closed_at, w.money) == (["a"], [1.0], ["voided unmetered"])
+    assert [closing.upstream_request_id for closing in w.closings] == ["req_of_a"]
+    assert_these_name_the_turn(logged, door, "internal_error", "client_not_told")
+    assert str(error) in "".join(format_exception(errors(logged)[0]["exc_info"]))
 
 
 @in_every_order
@@ -339,6 +418,23 @@ async def test_a_write_that_raises_once_is_told_as_an_internal_error(door: str) 
         await client.wait_for(lambda client: "output_text.delta" in client.told)
         client.fail_writes(BUG)
     assert (client.told, w.money) == ([*OUT, *words_of_failure(door, "internal_error")], ["voided unmetered"])
+
+
+@in_every_order
+async def test_what_ends_the_process_closes_the_books_and_goes_on(logged: Log) -> None:
+    """T10: it is no bug of a turn, and no turn stops it."""
+    w = world(A.reply(A.prelude, A.delta(), 1.0, A.delta(), Silence()), B.answer())
+
+    async def play_until_then() -> None:
+        async with turn_beside(w, "http") as client:
+            await client.wait_for(lambda client: "output_text.delta" in client.told)
+            client.fail_writes(SystemExit(3))
+
+    with pytest.raises(BaseExceptionGroup) as raised:
+        await play_until_then()
+    assert raised.value.split(SystemExit)[1] is None
+    w.assert_at_rest()
+    assert (w.money, names(logged)) == (["voided unmetered"], [])
 
 
 @pytest.mark.parametrize("error", [trio.BrokenResourceError, trio.ClosedResourceError])
@@ -352,7 +448,7 @@ async def test_a_connection_that_is_found_broken_is_a_client_that_left(door: str
         await trio.sleep(5.0)
         client.leave()
     w.assert_at_rest()
-    assert w.attempts == ["a client_disconnected (client_disconnected)"]
+    assert (w.attempts, w.failures) == (["a client_disconnected (client_disconnected)"], ["write failed"])
     assert w.money[0].startswith("settled")
 
 

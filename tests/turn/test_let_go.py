@@ -6,12 +6,13 @@ import gc
 from collections.abc import Iterator
 
 import pytest
+import trio
 
 from gateway.core.request import RequestBody
 from gateway.turn.running import RunningTurn
 from gateway.upstream.scripted import Break, Reply
 from support.conversations import answer, message
-from support.gateways import DOORS, play, world
+from support.gateways import DOORS, play, turn, world
 from support.virtual import in_orders
 from support.voices import A, B
 
@@ -37,6 +38,11 @@ def alive() -> list[RunningTurn | RequestBody]:
     return [one for one in gc.get_objects() if isinstance(one, RunningTurn | RequestBody)]
 
 
+def assert_none_but(known: list[RunningTurn | RequestBody]) -> None:
+    """What came since then is gone."""
+    assert [one for one in alive() if not any(one is each for each in known)] == []
+
+
 @pytest.mark.parametrize("door", DOORS)
 @pytest.mark.parametrize("name", REPLIES)
 @in_orders(1)
@@ -45,4 +51,16 @@ async def test_a_turn_that_has_ended_is_gone_with_its_request(door: str, name: s
     before = alive()
     w = world(*([reply] for reply in REPLIES[name]))
     await play(w, door)
-    assert [one for one in alive() if not any(one is known for known in before)] == []
+    assert_none_but(before)
+
+
+@pytest.mark.parametrize("name", REPLIES)
+@in_orders(1)
+async def test_its_socket_does_not_keep_it(name: str) -> None:
+    """W1: which may stay open for an hour. What it may go on from is kept as bytes (W10)."""
+    before = alive()
+    w = world(*([reply] for reply in REPLIES[name]))
+    async with turn(w, "websocket") as client:
+        await client.wait_for(lambda client: client.has_last_word)
+        await trio.sleep(1.0)
+        assert_none_but(before)

@@ -8,7 +8,7 @@ import pytest
 
 from gateway import limits
 from gateway.lock.driver import DEMO_KEY
-from gateway.upstream.scripted import Break, Step
+from gateway.upstream.scripted import Break, Reply, Step
 from support.gateways import play, world
 from support.virtual import in_every_order
 from support.voices import ANSWERED, A, B
@@ -111,6 +111,18 @@ async def test_the_turns_record_says_as_it_begins_whose_it_is(door: str) -> None
     assert (opening.account, opening.key, opening.model, opening.door.value) == ("main", "main", "gpt-test", door)
     assert [opening.reserved_nanodollars] == w.reserved
     assert opening.client_address == "client.test"
+
+
+@in_every_order
+async def test_each_attempts_record_has_its_upstreams_own_name_of_the_call(door: str) -> None:
+    """L1: none where no answer came; also where one came that is no stream."""
+    for reply, named in ((B.answer(), "req_of_b"), (B.status(503), "req_of_b"), (Reply(refuses=True), None)):
+        w = world(A.reply(Break()), reply)
+        await play(w, door)
+        assert [closing.upstream_request_id for closing in w.closings] == ["req_of_a", named]
+    w = world(Reply(refuses=True))
+    await play(w, door)
+    assert [closing.upstream_request_id for closing in w.closings] == [None]
 
 
 @pytest.mark.over_http

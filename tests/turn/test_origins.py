@@ -281,6 +281,16 @@ async def test_o3_where_nothing_is_known_a_route_that_cools_down_is_passed_over(
     assert (await play(w, door, input=[SEALED_ITEM])).failure == (503, "no_route_available")
 
 
+@in_every_order
+async def test_o3_where_nothing_is_known_a_route_that_cannot_carry_it_is_passed_over(door: str) -> None:
+    """O3, C5."""
+    w = world(A.answer(), B.answer(), route_extras={"a": "request_bytes_max = 300"})
+    for words in ("few", "many more of them " * 30):
+        items = [{"type": "reasoning", "encrypted_content": words}]
+        await play(w, door, prompt_cache_key=TO_A, input=items)
+    assert w.called == ["a", "b"]
+
+
 def item_done(voice: Any, **item: Any) -> bytes:
     done: bytes = voice.output("response.output_item.done", 3, item={"id": f"rs_of_{voice.route}", **item})
     return done

@@ -16,6 +16,8 @@ from gateway.ports import Origin
 from gateway.records.memory import MemoryRecords
 from gateway.upstream.scripted import JSON_BODY, Break, Reply
 from gateway.upstream.scripts import response_object, usage_object
+from support.conversations import answer, message, socket
+from support.conversations import ask as tell
 from support.gateways import World, cost, create, play, world
 from support.virtual import in_every_order, in_orders
 from support.voices import ANSWERED, A, B
@@ -102,6 +104,17 @@ async def test_a_continuation_does_not_follow_the_name(door: str, changes: dict[
     assert (client.failure, w.called, len(w.reserved)) == (GONE, ["a"], 1)
     w.gateway.swap(before)
     assert (await play(w, door, store=True, previous_response_id="resp_of_a")).told == ANSWERED
+
+
+@in_orders(1)
+async def test_what_the_former_upstream_stores_does_not_become_its_successors_by_being_sent_whole() -> None:
+    """W10, S1, O2: whether a response was stored is told by the route that made it, not by what stands there now."""
+    w = world([answer("resp_1", message("one")), answer("resp_2")])
+    async with socket(w) as client:
+        await tell(client, store=...)
+        change_a(w, **PLACES["host"], stores_by_default=False)
+        assert await tell(client, store=..., previous_response_id="resp_1") == ["error no_route_available"]
+    assert len(w.calls) == 1
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from gateway.turn.passing import Inlet
 from gateway.upstream.scripted import Break, Silence, Step
 from support.gateways import play, turn, words_of_failure, world
 from support.virtual import in_every_order
-from support.voices import A, B, repeat
+from support.voices import ANSWERED, NEUTRAL, A, B, repeat
 
 DELTA = "output_text.delta"
 HELD = ["created", "in_progress"]
@@ -67,7 +67,7 @@ async def test_on_the_fast_plane_it_does(door: str, passed: list[tuple[float, Ta
     assert passed == [(2.0, Taken.ALL)]
 
 
-@pytest.mark.parametrize("other", [b"data: {}\n\n", A.output("output_item.done", item={"id": "item_1"})])
+@pytest.mark.parametrize("other", [NEUTRAL, A.output("response.output_item.done", item={"id": "item_1"})])
 @in_every_order
 async def test_what_has_to_be_looked_at_does_not_pass(
     door: str, other: bytes, passed: list[tuple[float, Taken]]
@@ -77,6 +77,16 @@ async def test_what_has_to_be_looked_at_does_not_pass(
     client = await play(w, door)
     assert len(client.told) == 7
     assert passed == []
+
+
+@pytest.mark.parametrize("other", [NEUTRAL, A.output("response.output_item.done", item={"id": "item_1"})])
+@in_every_order
+async def test_what_has_to_be_looked_at_is_neither_lost_nor_overtaken(door: str, other: bytes) -> None:
+    """E10: alone, and with output right behind it."""
+    w = world(A.reply(*STREAM, 1.0, other, 1.0, other, A.delta(), A.delta(), 1.0, A.completed()))
+    client = await play(w, door)
+    (looked_at,) = {*client.told} - {*ANSWERED}
+    assert client.told == [*HELD, DELTA, looked_at, looked_at, DELTA, DELTA, "completed"]
 
 
 @in_every_order

@@ -6,7 +6,7 @@ What is retryable at all (R15) is in test_replay_r15.py; which requests are stat
 import pytest
 import trio
 
-from gateway.upstream.scripted import Break, Reply, Silence
+from gateway.upstream.scripted import Break, Reply, Silence, Step
 from gateway.upstream.scripts import usage_object
 from support.gateways import Seen, play, seen, turn, words_of_failure, world
 from support.virtual import in_every_order
@@ -67,10 +67,15 @@ async def test_r2_a_break_after_output_is_told_and_not_replayed(door: str) -> No
     assert seen(w, client) == refused(told, "stream_read_error", "output_delivered", "settled 3000 estimated")
 
 
+@pytest.mark.parametrize(
+    "steps",
+    [[A.prelude, A.delta(), 1.0, A.failed(OVERLOADED)], [A.prelude + A.delta() + A.failed(OVERLOADED)]],
+    ids=["later", "in one piece"],
+)
 @in_every_order
-async def test_r2_a_failure_after_output_is_told_in_its_own_words(door: str) -> None:
-    """R2, X1."""
-    w = world(A.reply(A.prelude, A.delta(), 1.0, A.failed(OVERLOADED)), B.answer())
+async def test_r2_a_failure_after_output_is_told_in_its_own_words(door: str, steps: list[Step]) -> None:
+    """R2, X1: behind the output, also where both came at once."""
+    w = world(A.reply(*steps), B.answer())
     client = await play(w, door)
     told = [*HELD, "output_text.delta", f"failed {OVERLOADED}"]
     assert seen(w, client) == refused(told, OVERLOADED, "output_delivered", "settled 3000 estimated")

@@ -13,6 +13,7 @@ from gateway.lock.driver import AUTHORIZED, Client, connect
 from gateway.lock.virtual import virtual_run
 from gateway.ports import Origin
 from gateway.records.memory import MemoryRecords
+from gateway.turn.house import StandingHouse
 from gateway.upstream.scripted import JSON_BODY, Break, Reply, Silence, Step
 from gateway.upstream.scripts import usage_object
 from support.gateways import MODEL, World, assert_all_is_well, cost, world
@@ -37,6 +38,14 @@ def counted(tokens: int) -> bytes:
 
 def body(*steps: Step, **options: Any) -> Reply:
     return Reply(steps, headers=JSON_BODY, **options)
+
+
+class FaultyHouse(StandingHouse):
+    """Does not know how its routes are."""
+
+    def is_cooling(self, route: str) -> bool:
+        """A bug."""
+        raise ZeroDivisionError(route)
 
 
 async def post(w: World, path: str, request: dict[str, Any] = BODY, headers: Any = ()) -> Client:
@@ -114,6 +123,16 @@ async def test_a_count_is_free_and_on_no_record(logged: list[MutableMapping[str,
             "log_level": "info",
         }
     ]
+
+
+async def test_a_count_that_the_gateway_fails_at_is_logged_by_its_id(logged: list[MutableMapping[str, Any]]) -> None:
+    """X: an internal error, of which its client is told no more than that."""
+    w = world(body(counted(11)), house=FaultyHouse())
+    client = await post(w, COUNT)
+    assert (client.failure, w.called) == ((500, "internal_error"), [])
+    assert client.events[0].payload["error"]["message"] == "the gateway failed; the failure is logged"
+    told = [(entry["event"], entry["turn_id"]) for entry in logged if entry["log_level"] == "error"]
+    assert told == [("internal_error", "req_1")]
 
 
 async def test_a_count_goes_where_a_turn_would_go_on() -> None:

@@ -53,7 +53,7 @@ async def test_a_client_that_does_not_is_gone_at_sixty_seconds(door: str, steps:
         await stall(client, resumes_at)
         await client.wait_for(lambda client: not math.isnan(client.ended_at))
     assert (w.called, w.attempts, w.money) == (["a"], GONE, [ONE_DELTA])
-    assert (w.closed_at, w.ended_at) == ([61.0], [61.0])
+    assert (w.closed_at, w.ended_at, w.failures) == ([61.0], [61.0], ["stalled"])
 
 
 @in_every_order

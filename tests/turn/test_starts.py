@@ -4,6 +4,7 @@ import pytest
 
 from gateway.upstream.scripted import Break, Silence
 from support.gateways import play, words_of_failure, world
+from support.stores import SlowRecords
 from support.virtual import in_every_order
 from support.voices import ANSWERED, NEUTRAL, A, B, repeat
 
@@ -60,6 +61,15 @@ async def test_headers_that_left_do_not_end_replayability(fails_at: float) -> No
     w = world(A.reply(fails_at, Break()), B.answer(6.0), route=PATIENT)
     client = await play(w, "http")
     assert (client.told, w.called, w.money) == (ANSWERED, ["a", "b"], ["settled 7000"])
+
+
+@in_every_order
+async def test_headers_leave_in_time_while_the_records_take_long() -> None:
+    """H9, L2: at 27 s, though from 24 s to 28 s the second attempt is being noted."""
+    w = world(A.reply(24.0, Break()), B.answer(), records=SlowRecords(open_attempt=[0.0, 4.0]))
+    client = await play(w, "http")
+    assert (client.started_at, client.comments) == (27.0, kept_alive_at(27.0))
+    assert client.times == [(28.0, label) for label in ANSWERED]
 
 
 @in_every_order

@@ -72,6 +72,14 @@ async def test_t1_t2_and_t4_do_not_apply() -> None:
     assert client.times == [(590.0, "completed")]
 
 
+async def test_what_is_kept_back_for_a_body_does_not_leave_as_a_hold_ends() -> None:
+    """H1, T1, R3: nothing has reached the client until its body does, so a failure is replayed after any time."""
+    w = world(A.reply(A.created, 10.0, A.in_progress, 5.0, A.failed()), B.answer())
+    client = await ask(w)
+    assert client.times == [(15.0, "completed")]
+    assert w.attempts == ["a server_error (replay)", "b completed"]
+
+
 @pytest.mark.parametrize(
     ("status", "fields"), [("incomplete", {"incomplete_details": {"reason": "max_output_tokens"}}), ("cancelled", {})]
 )
