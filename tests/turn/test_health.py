@@ -73,6 +73,18 @@ async def test_a_row_of_faults_cools_the_route_and_is_logged(logged: Log) -> Non
 
 
 @in_orders(1)
+async def test_a_route_that_is_back_shows_nothing_of_why_it_was_left_alone() -> None:
+    """C3: while it is probed it does."""
+    health = RouteHealth("a")
+    ends(health, LIMITED)
+    await trio.sleep(7)
+    probe = health.take()
+    assert [health.as_shown()[name] for name in ("state", "cooled_by", "was_asked")] == ["probing", LIMITED.code, True]
+    probe.delivered()
+    assert [health.as_shown()[name] for name in ("state", "cooled_by", "was_asked")] == ["trial", None, False]
+
+
+@in_orders(1)
 async def test_a_wait_that_was_asked_for_is_logged_as_such(logged: Log) -> None:
     """C3."""
     health = RouteHealth("a")

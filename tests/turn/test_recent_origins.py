@@ -156,6 +156,15 @@ async def test_a_response_that_nobody_knows_is_refused_by_its_parameter() -> Non
     assert refused.value.param == "previous_response_id"
 
 
+@in_orders(1)
+async def test_of_what_was_learned_a_moment_ago_it_is_known_which_upstream_of_the_name_made_it() -> None:
+    """O3, C2: as of what is on record."""
+    origins, maker = Origins(Asked()), Maker("a", "here")
+    origins.learn(Trace("resp_1", ("one",)), "main", maker, "gpt-test", is_stored=True, is_held=False)
+    bonds = [Bond("resp_1"), Bond(marks=("one",))]
+    assert [await origins.of_bond("main", bond, none_is_gone) for bond in bonds] == [maker, maker]
+
+
 @pytest.mark.parametrize("bond", [Bond("resp_2"), Bond(marks=("two",))])
 @in_orders(1)
 async def test_while_the_records_are_away_nothing_is_guessed(bond: Bond) -> None:
