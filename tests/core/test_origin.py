@@ -176,3 +176,11 @@ def test_a_long_first_item_is_hashed_once(length: int, is_whole: bool) -> None:
 def test_a_route_is_what_its_name_stands_for(maker: Maker, route: str, now: Fingerprint | None, is_still: bool) -> None:
     """O2, C2: of what an earlier version learned the name alone tells."""
     assert maker.is_still(route, now) is is_still
+
+
+@pytest.mark.parametrize("letter", ["k", "\ud800"], ids=["a letter", "half a letter"])
+def test_what_is_long_is_hashed_as_its_digest_whatever_it_is_made_of(letter: str) -> None:
+    """O3, E8: and stays apart from what differs at its end."""
+    bonds = [bond_of(asked(input=[SEALED_ITEM], prompt_cache_key=letter * 70_000 + end)) for end in ("", "", "x")]
+    one, same, other = [bond.affinity for bond in bonds if bond is not None]
+    assert (one == same, one == other, len(one)) == (True, False, 64)
