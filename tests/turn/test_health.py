@@ -93,6 +93,15 @@ async def test_a_wait_that_was_asked_for_is_logged_as_such(logged: Log) -> None:
     assert logged == [{"event": "route_cooling", "log_level": "warning", **expected}]
 
 
+@in_orders(1)
+async def test_a_time_that_was_asked_for_is_told_by_the_wall_clock(logged: Log) -> None:
+    """C3: where the answer shows no clock of its own."""
+    health = RouteHealth("a", wall_clock=lambda: 1_767_225_620.0)
+    named = (("retry-after", "Mon, 01 Jan 2026 00:00:30 GMT"),)
+    ends(health, failure_from_answer(UpstreamAnswer(429, named, b""), frozenset({"x"})))
+    assert [(entry["seconds"], entry["was_asked"]) for entry in logged] == [(10.0, True)]
+
+
 @pytest.mark.parametrize("is_delivered", [True, False])
 @in_orders(1)
 async def test_a_probe_is_counted_and_a_route_that_is_back_is_logged_once(is_delivered: bool, logged: Log) -> None:
