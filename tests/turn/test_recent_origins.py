@@ -61,6 +61,7 @@ async def test_what_was_learned_is_known_before_it_is_written() -> None:
     origins = Origins(records)
     assert learn(origins, "one", "two") == ["learn_origin", "learn_marks"]
     assert await origins.of_response("main", "resp_1") == RESP
+    assert (origins.recent("main", "resp_1"), origins.recent("other", "resp_1")) == (RESP, None)
     assert await origins.of_bond("main", Bond("resp_1"), none_is_gone) == Maker("a")
     assert await origins.of_bond("main", Bond(marks=("two", "unknown")), none_is_gone) == Maker("a")
     assert records.asked == []
