@@ -9,9 +9,9 @@ from typing import Final
 
 from gateway.core.events import Event, EventClass
 from gateway.core.request import MalformedBody, RequestBody
-from gateway.core.sse import BYTE_ORDER_MARK
 
-DATA_FIELDS: Final = (b"data:", b"data: ")
+LEADS: Final = (b"\ndata: ", b"\rdata: ", b"\ndata:", b"\rdata:")
+"""What a payload of one line may follow."""
 CARRY_A_RESPONSE: Final = (EventClass.LIFECYCLE, EventClass.TERMINAL)
 
 
@@ -66,12 +66,11 @@ def _block_around(event: Event, data: bytes) -> bytes:
 def _payload_start(event: Event) -> int | None:
     """Where in its block the payload stands, behind the field's name that begins a line: a comment, or another field,
     may repeat it. None if it has several lines."""
-    block, data = event.block, event.data
-    at = -1 if b"\n" in data else block.find(data)
-    while at >= 0:
-        line_start = max(block.rfind(b"\n", 0, at), block.rfind(b"\r", 0, at)) + 1
-        name = block[line_start:at]
-        if (name if line_start else name.removeprefix(BYTE_ORDER_MARK)) in DATA_FIELDS:
-            return at
-        at = block.find(data, at + 1)
+    if b"\n" in event.data:
+        return None
+    block = b"\n" + event.block
+    for lead in LEADS:
+        at = block.find(lead + event.data)
+        if at >= 0:
+            return at + len(lead) - 1
     return None

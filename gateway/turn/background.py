@@ -169,7 +169,7 @@ class BackgroundTurns:
             return
         self._remember(account, response, Shown(trio.current_time(), ended, str(response["status"]), asked))
         for turn in await self._open():
-            shown = self._shown_of(turn) if turn.account == account and names(response, turn) else None
+            shown = self._shown_of(turn)
             if shown is not None:
                 await self._settle(turn, *shown)
 

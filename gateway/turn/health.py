@@ -72,33 +72,36 @@ class RouteHealth:
 
     def delivered(self, generation: int) -> None:
         """Something of an attempt of that generation was."""
-        self._becomes(self.circuit.delivered(generation), None, self.wall_clock())
+        self._becomes(self.circuit.delivered(generation))
 
     def ended(self, generation: int, failure: Failure | None) -> None:
         """An attempt of that generation has."""
-        wall_now = self.wall_clock()
-        self._becomes(self.circuit.ended(generation, failure, trio.current_time(), wall_now), failure, wall_now)
+        before, wall_now = self.circuit, self.wall_clock()
+        self._becomes(before.ended(generation, failure, trio.current_time(), wall_now))
+        if failure is not None and self.circuit.generation != before.generation:
+            self._note_cooling(failure, wall_now)
 
     def left(self, generation: int) -> None:
         """An attempt of that generation has without a sign."""
         self.circuit = self.circuit.left(generation, trio.current_time())
 
-    def _becomes(self, circuit: Circuit, failure: Failure | None, wall_now: float) -> None:
+    def _becomes(self, circuit: Circuit) -> None:
         before, self.circuit = self.circuit, circuit
-        if circuit.generation != before.generation:
-            self.coolings += 1
-            self.cooled_by = None if failure is None else failure.code
-            self.was_asked = wait_asked_seconds(failure, wall_now) is not None
-            logger.warning(
-                "route_cooling",
-                route=self.route,
-                seconds=round(circuit.cools_until - trio.current_time(), 3),
-                faults=circuit.faults,
-                code=self.cooled_by,
-                was_asked=self.was_asked,
-            )
-        elif before.state is State.PROBING and circuit.state in (State.TRIAL, State.SERVING):
+        if before.state is State.PROBING and circuit.state in (State.TRIAL, State.SERVING):
             logger.info("route_back", route=self.route)
+
+    def _note_cooling(self, failure: Failure, wall_now: float) -> None:
+        self.coolings += 1
+        self.cooled_by = failure.code
+        self.was_asked = wait_asked_seconds(failure, wall_now) is not None
+        logger.warning(
+            "route_cooling",
+            route=self.route,
+            seconds=round(self.circuit.cools_until - trio.current_time(), 3),
+            faults=self.circuit.faults,
+            code=self.cooled_by,
+            was_asked=self.was_asked,
+        )
 
     def as_shown(self) -> dict[str, Any]:
         """For people and programs: plain data."""

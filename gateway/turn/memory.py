@@ -50,7 +50,7 @@ class Memories:
 
     def drop(self, memory: ConnectionMemory, lane: Lane) -> None:
         """Count a response out."""
-        self.size_bytes -= self._kept.pop((memory, lane), 0)
+        self.size_bytes -= self._kept.pop((memory, lane))
 
 
 class ConnectionMemory:

@@ -218,12 +218,10 @@ def _made_by(maker: Maker, model: Model) -> Route | None:
 
 
 def narrowed(model: Model, route: Route) -> Model:
-    """The model with one of its routes and no other."""
-    return replace(model, routes=(route,), listed=in_order([route.name]))
+    """The model with one of its routes and no other: only its routes are candidates, whatever is listed."""
+    return replace(model, routes=(route,))
 
 
 def remembering(model: Model) -> Model:
     """W9: the model with those of its routes whose upstreams know warm-ups."""
-    routes = tuple(route for route in model.routes if route.remembers)
-    names = {route.name for route in routes}
-    return replace(model, routes=routes, listed=tuple(each for each in model.listed if each.name in names))
+    return replace(model, routes=tuple(route for route in model.routes if route.remembers))

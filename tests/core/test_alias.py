@@ -78,6 +78,27 @@ def test_what_repeats_the_payload_before_it_stays_as_it_came(field: bytes, lead:
     assert read_block(event.block) == event
 
 
+@pytest.mark.parametrize("lead", [b"data: ", b"data:", b"data:  "])
+@pytest.mark.parametrize("line_end", [b"\n", b"\r\n", b"\r"])
+def test_a_payload_of_one_line_is_found_behind_any_line_end(lead: bytes, line_end: bytes) -> None:
+    """M3, P1, P5: one space behind the colon is not the payload's, a second one is."""
+    payload = b'{"type":"response.created","response":{"model":"up-1"}}'
+    for before in (b"", b"event: response.created" + line_end):
+        block = before + lead + payload + line_end * 2
+        event = with_model(_event(block), "mine")
+        assert event.block == block.replace(b"up-1", b"mine")
+
+
+def test_a_payload_of_several_lines_that_stands_behind_its_field_in_one_piece_stays_one_event() -> None:
+    """M3, P5: the piece's second line says nothing."""
+    first, second = b'{"type":"response.created",', b'"response":{"model":"up-1"}}'
+    block = b"data: " + first + b"\n" + second + b"\ndata: " + second + b"\n\n"
+    event = with_model(_event(block), "mine")
+    again = read_block(event.block)
+    assert again is not None
+    assert again.body == event.body == {"type": "response.created", "response": {"model": "mine"}}
+
+
 def test_a_payload_of_several_lines_that_stands_elsewhere_in_one_piece_stays_one_event() -> None:
     """M3, P5: the second line of the piece is a field that nobody knows, and the payload's two lines lie behind."""
     first, second = b'{"type":"response.created",', b'"response":{"model":"up-1"}}'

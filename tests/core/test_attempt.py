@@ -7,9 +7,10 @@ from dataclasses import replace
 import pytest
 
 from gateway.core.attempt import Attempt
-from gateway.core.events import Event
-from gateway.core.failures import FailureKind
-from gateway.core.messages import Head
+from gateway.core.events import Event, JsonObject
+from gateway.core.failures import Failure, FailureKind
+from gateway.core.messages import AttemptEnded, Head
+from gateway.core.money import Usage
 from support.machine import CREATED, DELTA, KEEPALIVE, START, error, failed
 
 FRAMED, PLAIN = Head(is_framed=True), Head()
@@ -90,3 +91,57 @@ def test_who_gets_one_body_gets_an_answer() -> None:
 def test_output_that_is_kept_for_a_body_is_a_result_that_was_seen(is_whole: bool) -> None:
     """H1, R4: elsewhere what is out needs no second reason."""
     assert told(DELTA, is_whole=is_whole).result_was_observed is is_whole
+
+
+USAGE = {"input_tokens": 5, "output_tokens": 1}
+ZEROS = {"input_tokens": 0, "output_tokens": 0}
+
+
+def after_status(told: JsonObject | None, *, was_begun: bool = False, read: Usage | None = None) -> Attempt:
+    """An attempt that an answer with a status ended, which told this; a usage may have been read before."""
+    attempt = Attempt(START, started_at=0.0, quiet_since=0.0, usage=read)
+    failure = Failure(FailureKind.RETRYABLE, "server_error", 500, "", told=told)
+    attempt.read_end(AttemptEnded(failure, result_was_begun=was_begun))
+    return attempt
+
+
+@pytest.mark.parametrize(
+    ("told", "was_observed", "usage"),
+    [
+        (None, False, None),
+        ({"error": {}}, False, None),
+        ({"usage": USAGE}, True, Usage(5, 1)),
+        ({"response": {"usage": USAGE}}, True, Usage(5, 1)),
+        ({"usage": {"total_tokens": "many"}}, True, None),
+        ({"usage": ZEROS}, False, Usage(0, 0)),
+    ],
+    ids=["nothing", "no usage", "a usage", "a response's", "malformed", "zeros"],
+)
+def test_what_came_with_a_status_may_have_been_metered(
+    told: JsonObject | None, was_observed: bool, usage: Usage | None
+) -> None:
+    """R4, B5: as its last event would tell; zeros count where nothing else was read."""
+    attempt = after_status(told)
+    assert (attempt.usage_was_observed, attempt.usage) == (was_observed, usage)
+
+
+def test_zeros_that_come_with_a_status_take_nothing_back() -> None:
+    """B5."""
+    assert after_status({"usage": ZEROS}, read=Usage(5, 1)).usage == Usage(5, 1)
+
+
+@pytest.mark.parametrize(
+    ("told", "was_begun", "was_observed"),
+    [
+        (None, False, False),
+        (None, True, True),
+        ({"output": []}, False, False),
+        ({"output": [{"id": "msg_1"}]}, False, True),
+        ({"response": {"output": [{"id": "msg_1"}]}}, False, True),
+        ({"output": [{"id": "msg_1"}]}, True, True),
+    ],
+    ids=["nothing", "a body that broke", "no output", "output", "a response's output", "output of one that broke"],
+)
+def test_what_came_with_a_status_may_be_a_result(told: JsonObject | None, was_begun: bool, was_observed: bool) -> None:
+    """R4, H1."""
+    assert after_status(told, was_begun=was_begun).result_was_observed is was_observed

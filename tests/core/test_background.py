@@ -1,11 +1,21 @@
 """B9: when a background response has ended, and what of it is charged."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from gateway.core.background import BackgroundTurn, end_seen, end_unseen, goes_on, names
+from gateway.core.background import (
+    BackgroundTurn,
+    Fingerprint,
+    end_seen,
+    end_unseen,
+    goes_on,
+    may_know,
+    names,
+    would_know,
+)
 from gateway.core.events import read_event
 from gateway.core.failures import RETRYABLE_CODES, failure_from_events
 from gateway.core.messages import AttemptReport, Finish
@@ -70,3 +80,19 @@ def test_a_response_is_known_by_its_id() -> None:
     """B9."""
     assert names({"id": "resp_1"}, TURN)
     assert not any(names(other, TURN) for other in ({"id": "resp_2"}, {}, {"id": 5}))
+
+
+@pytest.mark.parametrize(
+    ("asked", "may", "would"),
+    [
+        (Fingerprint("here", "key"), True, True),
+        (Fingerprint("here", "rotated"), True, False),
+        (Fingerprint("there", "key"), False, False),
+    ],
+    ids=["the same", "another key", "another upstream"],
+)
+def test_whose_word_counts_is_told_by_upstream_and_key(asked: Fingerprint, may: bool, would: bool) -> None:
+    """B9: who has another key may be another account, and knows nothing by not knowing the response."""
+    turn = replace(TURN, fingerprint=Fingerprint("here", "key"))
+    assert (may_know(asked, turn), would_know(asked, turn)) == (may, would)
+    assert (may_know(asked, TURN), would_know(asked, TURN)) == (True, True)

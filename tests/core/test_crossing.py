@@ -6,9 +6,9 @@ import json
 
 import pytest
 
-from gateway.core.crossing import failure_from_first_frame
+from gateway.core.crossing import as_answer, failure_from_first_frame
 from gateway.core.events import Event, read_event
-from gateway.core.failures import RETRYABLE_CODES
+from gateway.core.failures import RETRYABLE_CODES, failure_from_events
 
 
 def event_of(payload: bytes) -> Event:
@@ -77,3 +77,11 @@ def test_one_that_blames_the_gateways_account_is_told_in_its_own_words() -> None
     failure = failure_from_first_frame(event_of(b'{"type":"error","status":401,"error":{}}'), RETRYABLE_CODES)
     assert failure is not None
     assert (failure.code, failure.answer, failure.events) == ("upstream_auth_error", None, ())
+
+
+def test_an_error_is_its_own_answer_whatever_else_it_carries() -> None:
+    """H1: only `response.failed` brings a response for a body."""
+    payload = b'{"type":"error","status":500,"error":{"code":"x"},"response":{"id":"r"}}'
+    failure = as_answer(failure_from_events((event_of(payload),), RETRYABLE_CODES))
+    assert failure.answer is not None
+    assert (failure.answer.status, failure.answer.body) == (500, b'{"error":{"code":"x"}}')

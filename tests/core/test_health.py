@@ -79,6 +79,7 @@ def test_every_kind_of_failure_has_its_sign() -> None:
         pytest.param(503, [("retry-after", "Mon, 01 Jan 2026 00:00:20 GMT")], None, id="a-date-that-is-now"),
         pytest.param(503, [("retry-after", "Mon, 99 Xyz 2026 00:00:20 GMT")], None, id="a-date-of-no-month"),
         pytest.param(503, [("retry-after", "Monday, 01-Jan-26 00:00:30 GMT")], 10.0, id="a-date-in-the-oldest-form"),
+        pytest.param(503, [("retry-after", "Mon, 01 Jan 2026 00:00:30 +0100")], None, id="a-date-of-another-zone"),
         pytest.param(503, [("retry-after", "Mon, 01 Jan 2046 00:00:20 GMT")], 300.0, id="a-date-far-away"),
         pytest.param(
             503,
@@ -180,6 +181,12 @@ def test_one_answer_with_retry_after_cools_for_that_long() -> None:
     """C3: at once, and as told: neither five faults nor a backoff."""
     circuit = after(Circuit(), answer(429, ("retry-after", "20")), now=5.0)
     assert [circuit.takes_turns(now) for now in (5.0, 24.999, 25.0)] == [False, False, True]
+
+
+def test_one_that_names_a_time_cools_until_then() -> None:
+    """C3: by the gateway's own clock, where the answer shows none."""
+    circuit = after(Circuit(), answer(503, ("retry-after", "Mon, 01 Jan 2026 00:00:30 GMT")), now=5.0)
+    assert circuit.cools_until == 15.0
 
 
 def test_a_probe_that_is_told_to_wait_waits_as_told() -> None:

@@ -39,4 +39,17 @@ def test_what_comes_behind_what_rests_is_all_that_is_looked_at() -> None:
     assert hold.take() == [made("ping")] * 3
     hold.add(made("ping"), 0.0)
     hold.rest()
-    assert hold.take() == [made("ping")], "it begins anew"
+    assert [event.body for event in hold._events] == [None], "it begins anew"
+    assert hold.take() == [made("ping")]
+
+
+def test_once_all_is_taken_the_bounds_are_as_wide_as_before() -> None:
+    """R7: of what is held, byte by byte."""
+    one = made("response.created")
+    hold = Hold(10.0, len(one.block), 1)
+    for _ in range(2):
+        hold.add(one, 0.0)
+        assert not hold.is_too_large
+        hold.take()
+    hold.add(one._replace(block=one.block + b"\n"), 0.0)
+    assert hold.is_too_large

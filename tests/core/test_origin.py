@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from gateway.core.background import Fingerprint
 from gateway.core.eligibility import StatePolicy, eligibility
 from gateway.core.failures import Refusal
 from gateway.core.marks import (
@@ -18,7 +19,7 @@ from gateway.core.marks import (
     marks_of_input,
     marks_of_item,
 )
-from gateway.core.origin import Bond, bond_of
+from gateway.core.origin import Bond, Maker, bond_of
 from gateway.core.request import RequestBody, TurnRequest
 
 SEALED_ITEM = {"type": "reasoning", "encrypted_content": "x"}
@@ -158,3 +159,28 @@ def test_a_long_first_item_is_hashed_once(length: int, is_whole: bool) -> None:
     assert bonds[0] is not None
     assert (bonds[0].affinity == f'"{text}"') is is_whole
     assert bonds[0] == bonds[1] != bonds[2]
+
+
+@pytest.mark.parametrize(
+    ("maker", "route", "now", "is_still"),
+    [
+        (Maker("a", "here"), "a", Fingerprint("here", "key"), True),
+        (Maker("a", "here"), "a", Fingerprint("here", "rotated"), True),
+        (Maker("a", "here"), "a", Fingerprint("there", "key"), False),
+        (Maker("a", "here"), "b", Fingerprint("here", "key"), False),
+        (Maker("a"), "a", Fingerprint("there", "key"), True),
+        (Maker("a"), "b", Fingerprint("there", "key"), False),
+        (Maker("a", "here"), "a", None, True),
+    ],
+)
+def test_a_route_is_what_its_name_stands_for(maker: Maker, route: str, now: Fingerprint | None, is_still: bool) -> None:
+    """O2, C2: of what an earlier version learned the name alone tells."""
+    assert maker.is_still(route, now) is is_still
+
+
+@pytest.mark.parametrize("letter", ["k", "\ud800"], ids=["a letter", "half a letter"])
+def test_what_is_long_is_hashed_as_its_digest_whatever_it_is_made_of(letter: str) -> None:
+    """O3, E8: and stays apart from what differs at its end."""
+    bonds = [bond_of(asked(input=[SEALED_ITEM], prompt_cache_key=letter * 70_000 + end)) for end in ("", "", "x")]
+    one, same, other = [bond.affinity for bond in bonds if bond is not None]
+    assert (one == same, one == other, len(one)) == (True, False, 64)

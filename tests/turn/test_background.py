@@ -14,6 +14,7 @@ import trio
 
 from gateway.core.background import BackgroundTurn, Fingerprint
 from gateway.core.failures import UpstreamAnswer
+from gateway.core.ledger import Expire
 from gateway.core.messages import AttemptStarted
 from gateway.core.money import ChargePolicy, Flag
 from gateway.lock.driver import AUTHORIZED, Client, connect
@@ -328,6 +329,39 @@ async def test_what_goes_wrong_with_one_turn_keeps_no_other_of_its_route_from_it
     assert told == [("background_not_polled", "req_1")]
 
 
+@pytest.mark.parametrize(
+    ("reply", "asked", "money"),
+    [(A.status(500), 2, ["settled 7000"]), (Reply(refuses=True), 0, [])],
+    ids=["answers that it cannot", "cannot be heard"],
+)
+@in_orders(1)
+async def test_the_rest_of_a_route_s_turns_is_asked_about_as_long_as_it_is_heard(
+    reply: Reply, asked: int, money: list[str]
+) -> None:
+    """B9: where it cannot be heard, the rest is left to the next look."""
+    w = world([BROKEN, BROKEN, reply, ENDED])
+    await begin(w)
+    await begin(w)
+    await trio.sleep(40)
+    await w.gateway.background.look()
+    assert ([call.method for call in w.calls[2:]], w.money) == (["GET"] * asked, money)
+
+
+@in_orders(1)
+async def test_what_ends_after_its_lease_is_charged_to_nobody_and_on_record_so(
+    logged: list[MutableMapping[str, Any]],
+) -> None:
+    """B7, B9: the money was given back; the house bears what is seen later."""
+    w = world([BROKEN, ENDED])
+    await begin(w)
+    w.ledger.carry_out(Expire("req_1"))
+    await trio.sleep(40)
+    await w.gateway.background.look()
+    told = [(entry["nanodollars"], entry["ledger"]) for entry in logged if entry["event"] == "background_ended"]
+    charged = [turn.closing.nanodollars for turn in w.turns if turn.closing is not None]
+    assert (told, charged) == ([(None, "borne_by_house")], [None])
+
+
 @in_orders(1)
 async def test_a_day_later_the_estimate_is_charged() -> None:
     """B9, B4: by what was delivered; no sooner."""
@@ -429,6 +463,16 @@ async def test_another_account_s_response_of_that_name_settles_nothing() -> None
     assert w.money == []
     await w.gateway.background.saw("main", ended, who_is_a(w))
     assert w.money == [f"settled {cost(5, 1)}"]
+
+
+@in_orders(1)
+async def test_the_way_back_to_a_response_is_its_own_account_s() -> None:
+    """O1, O2, B9: and no other response's."""
+    w = world([BROKEN])
+    await begin(w)
+    asked = [("main", "resp_of_a"), ("other", "resp_of_a"), ("main", "resp_of_b")]
+    ways = [await w.gateway.background.way_to(account, response_id) for account, response_id in asked]
+    assert ways == [w.gateway.routes.ways["a"], None, None]
 
 
 @in_orders(1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -19,6 +20,7 @@ from support.virtual import in_orders
 from support.voices import A
 
 USAGE = usage_object(5, 1)
+BACKGROUND = json.dumps(create(background=True, store=True)).encode()
 BROKEN = A.reply(A.created, A.delta("123456"), Break())
 
 
@@ -42,8 +44,7 @@ async def begun_and_ended(ending: Reply, readable_at: float) -> World:
     w = world([BROKEN, ending, shown("completed", usage=USAGE)], records=Late())
     assert isinstance(w.records, Late)
     w.records.readable_at = readable_at
-    body = json.dumps(create(background=True, store=True)).encode()
-    async with connect(w.app, "http", headers=AUTHORIZED, body=body):
+    async with connect(w.app, "http", headers=AUTHORIZED, body=BACKGROUND):
         pass
     async with connect(w.app, "http", "/v1/responses/resp_of_a/cancel", method="POST") as client:
         pass
@@ -71,6 +72,24 @@ async def test_it_is_settled_at_the_next_look_and_not_polled(ending: Reply, mone
     assert (w.money, len(w.calls)) == ([money], 2)
     assert [turn.closing is not None for turn in w.turns] == [True]
     w.assert_at_rest()
+
+
+@in_orders(1)
+async def test_the_others_of_its_route_are_polled_at_the_same_look() -> None:
+    """B9: nobody was asked about it, so nobody failed to answer."""
+    w = world([BROKEN, BROKEN, shown("completed")], records=Late())
+    assert isinstance(w.records, Late)
+    w.records.readable_at = 40.0
+    for _ in range(2):
+        async with connect(w.app, "http", headers=AUTHORIZED, body=BACKGROUND):
+            pass
+    turn, began_at, due_at = w.records.background["req_2"]
+    w.records.background["req_2"] = replace(turn, response_id="resp_2"), began_at, due_at
+    ended = response_object("resp_of_a", "cancelled", background=True)
+    await w.gateway.background.saw("main", ended, w.gateway.routes.ways["a"].fingerprint)
+    await trio.sleep_until(40.0)
+    await w.gateway.background.look()
+    assert (w.money, [call.path for call in w.calls[2:]]) == (["voided unmetered"], ["/v1/responses/resp_2"])
 
 
 @in_orders(1)

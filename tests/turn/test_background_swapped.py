@@ -140,7 +140,9 @@ async def test_another_upstream_under_the_name_is_never_asked(changes: dict[str,
     for _ in range(3):
         await look_at(second)
     assert (w.money, second.calls) == ([], [])
-    assert [entry["event"] for entry in logged].count("background_unreachable") == 1
+    told = [entry for entry in logged if entry["event"] == "background_unreachable"]
+    whose = {"turn_id": "req_1", "account": "main", "route": "a"}
+    assert told == [{"event": "background_unreachable", "log_level": "warning", **whose}]
     await look_at(second, 86_400)
     assert w.money == [f"settled {cost(1, 0)} estimated"]
 

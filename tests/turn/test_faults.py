@@ -60,10 +60,11 @@ def assert_these_name_the_turn(logged: Log, door: str, *expected: str) -> None:
 
 @in_every_order
 async def test_while_the_ledger_is_away_no_turn_begins(door: str) -> None:
-    """X, L2: 503, nothing sent."""
+    """X, L2: 503, nothing sent; its client reads why."""
     w = world(A.answer(), ledger=LedgerAway)
     client = await play(w, door)
     assert (client.failure, client.told) == ((503, "ledger_unavailable"), ["error ledger_unavailable"])
+    assert client.events[-1].payload["error"]["message"] == "no turn can start while the ledger is away"
     assert (w.called, w.attempts) == ([], [])
 
 

@@ -73,12 +73,33 @@ async def test_a_row_of_faults_cools_the_route_and_is_logged(logged: Log) -> Non
 
 
 @in_orders(1)
+async def test_a_route_that_is_back_shows_nothing_of_why_it_was_left_alone() -> None:
+    """C3: while it is probed it does."""
+    health = RouteHealth("a")
+    ends(health, LIMITED)
+    await trio.sleep(7)
+    probe = health.take()
+    assert [health.as_shown()[name] for name in ("state", "cooled_by", "was_asked")] == ["probing", LIMITED.code, True]
+    probe.delivered()
+    assert [health.as_shown()[name] for name in ("state", "cooled_by", "was_asked")] == ["trial", None, False]
+
+
+@in_orders(1)
 async def test_a_wait_that_was_asked_for_is_logged_as_such(logged: Log) -> None:
     """C3."""
     health = RouteHealth("a")
     ends(health, LIMITED)
     expected = {"route": "a", "seconds": 7.0, "faults": 1, "code": LIMITED.code, "was_asked": True}
     assert logged == [{"event": "route_cooling", "log_level": "warning", **expected}]
+
+
+@in_orders(1)
+async def test_a_time_that_was_asked_for_is_told_by_the_wall_clock(logged: Log) -> None:
+    """C3: where the answer shows no clock of its own."""
+    health = RouteHealth("a", wall_clock=lambda: 1_767_225_620.0)
+    named = (("retry-after", "Mon, 01 Jan 2026 00:00:30 GMT"),)
+    ends(health, failure_from_answer(UpstreamAnswer(429, named, b""), frozenset({"x"})))
+    assert [(entry["seconds"], entry["was_asked"]) for entry in logged] == [(10.0, True)]
 
 
 @pytest.mark.parametrize("is_delivered", [True, False])

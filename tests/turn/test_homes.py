@@ -14,7 +14,7 @@ from gateway.core.messages import AttemptStarted
 from gateway.core.money import Price
 from gateway.ports import Origin
 from gateway.records.memory import MemoryRecords
-from gateway.turn.homes import ByID, Home, KnownHomes, Way
+from gateway.turn.homes import ByID, GoingOn, Home, KnownHomes, Way
 from gateway.turn.house import StandingHouse
 from gateway.turn.origins import Origins
 from support.virtual import in_orders
@@ -23,6 +23,7 @@ TERMS = AttemptStarted(first_event_seconds=25.0, idle_seconds=300.0)
 NOBODY = cast(ByID, None)
 WHO, FREE = Fingerprint("place", "access"), Price(0, 0, 0, 0)
 WAY = Way(NOBODY, TERMS, WHO, FREE)
+ANOTHER_WAY = Way(NOBODY, TERMS, Fingerprint("another", "access"), FREE)
 LONGEST = "r" * ID_CHARACTERS_MAX
 
 
@@ -35,10 +36,22 @@ class NothingGoesOn:
         return None
 
 
-def known_homes(house: StandingHouse, *named: str, route: str = "a") -> KnownHomes:
+class GoesOn:
+    """One response goes on, at an upstream of its own."""
+
+    async def way_to(self, account: str, response_id: str) -> Way | None:
+        """To that one."""
+        await trio.lowlevel.checkpoint()
+        return ANOTHER_WAY if (account, response_id) == ("main", "resp_1") else None
+
+
+def known_homes(
+    house: StandingHouse, *named: str, route: str = "a", is_stored: bool = True, going_on: GoingOn | None = None
+) -> KnownHomes:
     records = MemoryRecords()
-    records.origins.update({("main", name): Origin("main", name, route, "gpt-test") for name in named})
-    return KnownHomes(Origins(records), house, {"a": WAY, "b": WAY}, NothingGoesOn())
+    made = {name: Origin("main", name, route, "gpt-test", is_stored=is_stored) for name in named}
+    records.origins.update({("main", name): origin for name, origin in made.items()})
+    return KnownHomes(Origins(records), house, {"a": WAY, "b": WAY}, going_on or NothingGoesOn())
 
 
 async def refusal(homes: KnownHomes, response_id: str, account: str = "main") -> str:
@@ -85,6 +98,21 @@ async def test_a_home_that_cannot_be_asked_is_named_as_such() -> None:
     house.begin_drain()
     assert await refusal(homes, "resp_1") == "server_draining: the gateway is shutting down"
     assert repr(homes) == "<KnownHomes on a, b>"
+
+
+@in_orders(1)
+async def test_what_goes_on_at_an_upstream_that_no_route_has_is_at_home_there() -> None:
+    """B9, C2, O2: under its route's name still, and for its own account's turn only."""
+    homes = known_homes(StandingHouse(), "resp_1", "resp_2", route="c", going_on=GoesOn())
+    assert await homes.home_of("main", "resp_1") == Home("main", "c", "gpt-test", ANOTHER_WAY)
+    assert (await refusal(homes, "resp_2")).startswith("no_route_available: ")
+
+
+@in_orders(1)
+async def test_what_only_a_socket_held_is_not_known_once_its_route_is_gone() -> None:
+    """W10, O2: its client learns which."""
+    homes = known_homes(StandingHouse(), "resp_1", route="c", is_stored=False, going_on=GoesOn())
+    assert await refusal(homes, "resp_1") == "response_not_found: the response 'resp_1' is not known here"
 
 
 @pytest.mark.parametrize(

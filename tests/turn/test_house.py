@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from weakref import ref
+
 import pytest
 import trio
 
@@ -77,6 +79,48 @@ async def test_what_is_set_from_outside_stands_beside_what_is_seen() -> None:
     assert {name: (row["is_cooling"], row["state"]) for name, row in shown.items()} == {"b": (False, "serving")}
     house.take("a").leave()
     assert house.as_shown()["a"]["is_cooling"] is True
+
+
+@in_orders(1)
+async def test_nobody_knows_for_how_long_somebody_has_a_route_left_alone() -> None:
+    """X2: also where it would be back in a second by itself."""
+    house = StandingHouse()
+    for _ in range(limits.ROUTE_FAULTS_MAX):
+        house.take("a").ended(FAULT)
+    assert house.cools_for_seconds("a") == 1.0
+    house.cooling.add("a")
+    assert house.cools_for_seconds("a") is None
+
+
+class UpstreamAccount:
+    """Who a route calls; told apart by being another."""
+
+
+@in_orders(1)
+async def test_of_an_account_that_a_route_left_nothing_is_kept_once_nobody_is_there() -> None:
+    """C2, C6: names and accounts come and go."""
+    house, account = StandingHouse(), UpstreamAccount()
+    is_left = ref(account)
+    house.forget("a", account)
+    place = house.take("a")
+    del account
+    house.forget("a")
+    assert is_left() is not None
+    place.leave()
+    del place
+    house.forget("a")
+    assert is_left() is None
+
+
+@in_orders(1)
+async def test_an_edit_of_one_route_loses_no_other_s_count() -> None:
+    """C6: also of one on which nobody was when the first was edited."""
+    house = StandingHouse()
+    house.take("b").leave()
+    house.forget("a")
+    house.take("b")
+    house.forget("b")
+    assert house.open_attempts("b") == 1
 
 
 @in_orders(1)

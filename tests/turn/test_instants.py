@@ -6,7 +6,9 @@ Each test runs under 26 orders of the tasks, 13 on each door or all on the one; 
 import pytest
 import trio
 
+from gateway import limits
 from gateway.lock.driver import Client, connect
+from gateway.turn.inputs import let_the_instant_pass
 from gateway.upstream.scripted import Break, Silence, Step
 from support.gateways import Seen, World, create_frame, play, seen, turn, words_of_failure, world
 from support.virtual import in_orders
@@ -26,6 +28,17 @@ SOMETHING: dict[str, list[Step]] = {
     "completed": [A.completed()],
     "reset": [Break()],
 }
+
+
+class Passes(trio.abc.Instrument):
+    """How often a task was run."""
+
+    def __init__(self, task: trio.lowlevel.Task) -> None:
+        self.task = task
+        self.count = 0
+
+    def before_task_step(self, task: trio.lowlevel.Task) -> None:
+        self.count += task is self.task
 
 
 async def depart(client: Client, at: float) -> None:
@@ -275,3 +288,13 @@ async def test_a_create_of_a_client_that_leaves_at_once_costs_nothing() -> None:
         client.leave()
     w.assert_at_rest()
     assert (w.charged, client.told) == (0, [])
+
+
+@in_orders(1)
+async def test_the_instant_passes_when_everybody_was_as_often_at_work_as_a_departure_takes() -> None:
+    """§7: at the same time by the clock."""
+    passes = Passes(trio.lowlevel.current_task())
+    trio.lowlevel.add_instrument(passes)
+    await let_the_instant_pass()
+    trio.lowlevel.remove_instrument(passes)
+    assert (passes.count, trio.current_time()) == (limits.INSTANT_PASSES, 0.0)

@@ -128,12 +128,13 @@ async def test_each_attempts_record_has_its_upstreams_own_name_of_the_call(door:
 @pytest.mark.over_http
 @in_every_order
 async def test_what_was_not_forwarded_is_counted(door: str, logged: Log) -> None:
-    """E7, E9: blocks that are no events, and events behind the end, are told in numbers."""
+    """E7, E9: blocks that are no events, and events behind the end, are told in numbers, and of which turn."""
     noise = b": ping\n\ndata: [DONE]\n\ndata: 12\n\n"
     w = world(A.reply(A.prelude, noise, A.delta(), A.completed() + A.delta("late") + A.completed(9, 9)))
     await play(w, door)
-    counted = [entry for entry in logged if entry["event"] == "not_forwarded"]
-    assert [(entry["blocks_without_event"], entry["events_behind_the_end"]) for entry in counted] == [(3, 2)]
+    (counted,) = [entry for entry in logged if entry["event"] == "not_forwarded"]
+    assert (counted["blocks_without_event"], counted["events_behind_the_end"]) == (3, 2)
+    assert counted["turn_id"] == w.turns[0].opening.turn_id
 
 
 @in_every_order

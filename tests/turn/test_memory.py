@@ -50,6 +50,17 @@ def test_a_lane_has_its_latest_response_and_no_other() -> None:
     assert knows(memory, "resp_1", "resp_2", "resp_3", "resp_4") == [False, True, True, False]
 
 
+def test_a_response_is_remembered_on_whichever_lane_it_has() -> None:
+    """W10: and once its lane has another, no more."""
+    memory = Memories().connection()
+    played(memory, None, "resp_1")
+    played(memory, "lane", "resp_2")
+    names = ["resp_1", "resp_2", "resp_3"]
+    assert [memory.remembers(name) for name in names] == [True, True, False]
+    played(memory, "lane", "resp_3")
+    assert [memory.remembers(name) for name in names] == [True, False, True]
+
+
 @pytest.mark.parametrize("named", [None, "", "resp_2", 5, ["resp_1"], {"a": 1}])
 def test_what_names_no_response_recalls_nothing(named: object) -> None:
     """W10, H3: whatever a client writes."""
@@ -73,8 +84,10 @@ def test_the_oldest_lanes_make_room_for_bytes() -> None:
     """W10: the bound is the connection's."""
     all_of_them = Memories(connection_bytes_max=1000)
     memory = all_of_them.connection()
-    for name, size_bytes in (("resp_1", 400), ("resp_2", 600), ("resp_3", 500)):
+    for name, size_bytes in (("resp_1", 400), ("resp_2", 600)):
         played(memory, name, name, size_bytes)
+    assert knows(memory, "resp_1", "resp_2") == [True, True]
+    played(memory, "resp_3", "resp_3", 500)
     assert knows(memory, "resp_1", "resp_2", "resp_3") == [False, False, True]
     assert (memory.size_bytes, all_of_them.size_bytes) == (500, 500)
 
@@ -131,3 +144,11 @@ def test_a_failure_evicts_only_what_its_own_lane_still_has(lane: Lane, fork: Lan
     assert knows(memory, "resp_1") == [True]
     memory.learn(lane, parent, failed, None)
     assert knows(memory, "resp_1") == [False]
+
+
+def test_a_turn_without_an_end_evicts_nothing() -> None:
+    """W10: its client left, and can go on from what it has."""
+    memory = Memories().connection()
+    parent = played(memory, None, "resp_1")
+    memory.learn(None, parent, memory.heard(), None)
+    assert knows(memory, "resp_1") == [True]

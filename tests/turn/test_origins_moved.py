@@ -69,23 +69,6 @@ async def begin(w: World) -> None:
         pass
 
 
-@pytest.mark.parametrize(
-    ("maker", "route", "now", "is_still"),
-    [
-        (Maker("a", "here"), "a", Fingerprint("here", "key"), True),
-        (Maker("a", "here"), "a", Fingerprint("here", "rotated"), True),
-        (Maker("a", "here"), "a", Fingerprint("there", "key"), False),
-        (Maker("a", "here"), "b", Fingerprint("here", "key"), False),
-        (Maker("a"), "a", Fingerprint("there", "key"), True),
-        (Maker("a"), "b", Fingerprint("there", "key"), False),
-        (Maker("a", "here"), "a", None, True),
-    ],
-)
-def test_a_route_is_what_its_name_stands_for(maker: Maker, route: str, now: Fingerprint | None, is_still: bool) -> None:
-    """O2, C2: of what an earlier version learned the name alone tells."""
-    assert maker.is_still(route, now) is is_still
-
-
 # --- turns --------------------------------------------------------------------------------------------------------
 
 

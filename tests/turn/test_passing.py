@@ -257,3 +257,15 @@ async def test_what_goes_through_the_channel_is_not_overtaken() -> None:
         await inlet.send((Batch([OUTPUT_EVENT]), 4.0))
         inlet.close()
     assert (came, passed) == ([1.0, 2.0, 3.0], [4.0])
+
+
+@pytest.mark.trio(run=virtual_run)
+async def test_once_its_attempt_is_over_nothing_passes() -> None:
+    """E9: whoever still sends is told so."""
+    told: list[object] = []
+    sending, _receiving = trio.open_memory_channel[Stamped](1)
+    inlet = Inlet(sending, lambda batch, _at: bool(told.append(batch)))
+    inlet.close()
+    with pytest.raises(trio.ClosedResourceError):
+        await inlet.send((Batch([OUTPUT_EVENT]), 0.0))
+    assert told == []

@@ -61,6 +61,7 @@ async def test_what_was_learned_is_known_before_it_is_written() -> None:
     origins = Origins(records)
     assert learn(origins, "one", "two") == ["learn_origin", "learn_marks"]
     assert await origins.of_response("main", "resp_1") == RESP
+    assert (origins.recent("main", "resp_1"), origins.recent("other", "resp_1")) == (RESP, None)
     assert await origins.of_bond("main", Bond("resp_1"), none_is_gone) == Maker("a")
     assert await origins.of_bond("main", Bond(marks=("two", "unknown")), none_is_gone) == Maker("a")
     assert records.asked == []
@@ -154,6 +155,15 @@ async def test_a_response_that_nobody_knows_is_refused_by_its_parameter() -> Non
         await Origins(Asked()).of_bond("main", Bond("r" * 65), none_is_gone)
     assert str(refused.value) == f"previous_response_not_found: the response {'r' * 64!r} is not known here"
     assert refused.value.param == "previous_response_id"
+
+
+@in_orders(1)
+async def test_of_what_was_learned_a_moment_ago_it_is_known_which_upstream_of_the_name_made_it() -> None:
+    """O3, C2: as of what is on record."""
+    origins, maker = Origins(Asked()), Maker("a", "here")
+    origins.learn(Trace("resp_1", ("one",)), "main", maker, "gpt-test", is_stored=True, is_held=False)
+    bonds = [Bond("resp_1"), Bond(marks=("one",))]
+    assert [await origins.of_bond("main", bond, none_is_gone) for bond in bonds] == [maker, maker]
 
 
 @pytest.mark.parametrize("bond", [Bond("resp_2"), Bond(marks=("two",))])

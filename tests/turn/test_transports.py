@@ -28,6 +28,16 @@ def object_of(block: bytes) -> bytes:
     return block[block.index(b'"error":') + 8 : block.rindex(b"}")]
 
 
+@pytest.mark.parametrize("transport", ["sse", "websocket"])
+@in_every_order
+async def test_h4_a_client_s_own_headers_go_up_with_its_turn(door: str, transport: str) -> None:
+    """H4: with the request or the handshake, and with nothing that is not the upstream's to see."""
+    w = world(A.answer(), transport=transport)
+    await play(w, door, headers=[("openai-beta", "responses=v1"), ("cookie", "a=b")])
+    sent = dict(w.calls[0].headers)
+    assert (sent.get("openai-beta"), sent.get("cookie")) == ("responses=v1", None)
+
+
 # --- X5 -----------------------------------------------------------------------------------------------------------
 
 

@@ -85,6 +85,24 @@ def test_nothing_passes_once_the_writer_was_given_frames() -> None:
     assert (writing.pass_on([EVENT], 0.0), client.told) == (False, [])
 
 
+def test_events_pass_again_though_the_writer_was_done_before_it_was_said_to_have_frames() -> None:
+    """Whoever gives it frames says so at the same instant, in either order."""
+
+    async def main() -> None:
+        client = Client()
+        writing, _ = writing_to(client)
+        sending, receiving = trio.open_memory_channel[Frames](1)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(writing.run, receiving)
+            await sending.send(FRAMES)
+            await trio.sleep(3.5)
+            writing.took()
+            assert writing.pass_on([EVENT], 3.5)
+            sending.close()
+
+    virtual_run(main)
+
+
 def test_nothing_passes_the_rest_of_what_was_taken_in_part() -> None:
     """T6, E10: the writer sees to it at once, and its time runs."""
 
