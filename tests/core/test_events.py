@@ -1,6 +1,7 @@
 """What an upstream event is (E), and that nothing an upstream sends can raise (E8)."""
 
 import json
+import sys
 from time import process_time
 from typing import Any, Final
 
@@ -29,6 +30,7 @@ from gateway.core.events import (
     usages,
 )
 from gateway.core.money import read_usage, usage_was_observed
+from gateway.limits import INLINE_BODY_BYTES_MAX
 
 JSON_VALUES: Final = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
@@ -521,3 +523,22 @@ def test_a_number_that_no_integer_can_be_is_a_number_all_the_same(digits: int, k
     body = parse_object(b'{"a":' + b"9" * digits + b"}")
     assert body is not None
     assert type(body["a"]) is kind
+
+
+@pytest.mark.parametrize(("over_bytes", "lets_others_run"), [(-1, False), (0, False), (1, True)])
+def test_a_body_that_is_read_beside_the_event_loop_lets_it_run_at_each_object(
+    over_bytes: int, lets_others_run: bool
+) -> None:
+    """P7: a scanner in C holds the interpreter until it is done; what is small is read the quicker way."""
+    objects = b'{"a":[' + b",".join([b"{}"] * 1000) + b'],"b":"%s"}'
+    data = objects % (b"x" * (INLINE_BODY_BYTES_MAX + over_bytes - len(objects % b"")))
+    calls: list[str] = []
+    before = sys.getprofile()
+    sys.setprofile(lambda _frame, event, _argument: calls.append(event))
+    try:
+        body = parse_object(data)
+    finally:
+        sys.setprofile(before)
+    assert body is not None
+    assert (len(data), len(body["a"])) == (INLINE_BODY_BYTES_MAX + over_bytes, 1000)
+    assert (calls.count("call") > 1000) is lets_others_run

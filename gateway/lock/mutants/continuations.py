@@ -47,7 +47,7 @@ def _warm_ups() -> Iterator[Mutant]:
     opened_here = open_books
 
     async def setting_aside(*arguments: Any, **_options: Any) -> Books:
-        return await opened_here(*arguments)
+        return await opened_here(*arguments, is_answered_here=False)
 
     def as_any_turn(_request: TurnRequest, model: Model) -> int:
         return model.max_output_tokens
