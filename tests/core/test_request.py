@@ -370,3 +370,25 @@ def test_an_output_limit_is_a_count_that_every_store_can_hold(value: Any, limit:
     body = RequestBody(json.dumps({"max_output_tokens": value}).encode())
 
     assert TurnRequest(body, "m", (), splices_store=False).max_output_tokens == limit
+
+
+@pytest.mark.parametrize("text", ["hi", "caf\u00e9 \u20ac \U0001f600"], ids=["ascii", "beyond"])
+def test_a_body_knows_how_many_bytes_it_has_also_when_it_is_written_anew(text: str) -> None:
+    """C5, W10: without being encoded for it."""
+    raw = json.dumps({"input": text}, ensure_ascii=False).encode()
+    body = RequestBody(raw)
+    again = body.rewritten({"model": '"m"'}, (), body.contents)
+    assert (body.size_bytes, again.size_bytes) == (len(raw), len(raw) + len('"model":"m",'))
+    assert again.text.encode() == raw.replace(b"{", b'{"model":"m",')
+
+
+def test_a_member_that_is_looked_for_is_found_as_it_is_written() -> None:
+    """H3."""
+    body = RequestBody(b'{"a": 1, "b" : [1.50]}')
+    assert (body.text_of("b"), body.text_of("c")) == ("[1.50]", None)
+
+
+def test_what_some_members_take_is_bounded_without_writing_them() -> None:
+    """C5: each character by the most bytes that it may have, and one more for each member."""
+    body = RequestBody(b'{"a": 1, "b": true, "c": 2}')
+    assert body.extent_bytes_max(["b", "c", "d"]) == 4 * len('"b": true, "c": 2') + 2

@@ -262,9 +262,14 @@ async def test_what_goes_through_the_channel_is_not_overtaken() -> None:
 @pytest.mark.trio(run=virtual_run)
 async def test_once_its_attempt_is_over_nothing_passes() -> None:
     """E9: whoever still sends is told so."""
-    told: list[object] = []
+    told: list[Batch] = []
+
+    def passes(batch: Batch, _at: float) -> bool:
+        told.append(batch)
+        return True
+
     sending, _receiving = trio.open_memory_channel[Stamped](1)
-    inlet = Inlet(sending, lambda batch, _at: bool(told.append(batch)))
+    inlet = Inlet(sending, passes)
     inlet.close()
     with pytest.raises(trio.ClosedResourceError):
         await inlet.send((Batch([OUTPUT_EVENT]), 0.0))
