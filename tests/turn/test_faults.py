@@ -212,7 +212,7 @@ async def test_an_origin_that_cannot_be_learned_keeps_no_books_open(
 ) -> None:
     """T10, B1, O1: also where the end is decided in the same step."""
     w = world(A.reply(*steps), B.answer())
-    w.gateway.origins.learn = _not_learned  # type: ignore[method-assign]
+    w.gateway.origins.learn = _not_learned  # type: ignore[method-assign]  # a fault in its place
     client = await play(w, door, store=True)
     words = words_of_failure(door, "internal_error")
     assert client.told == [*told[:-1], *(words if told[-1] == "internal" else told[-1:])]
@@ -431,9 +431,8 @@ async def test_what_ends_the_process_closes_the_books_and_goes_on(logged: Log) -
             await client.wait_for(lambda client: "output_text.delta" in client.told)
             client.fail_writes(SystemExit(3))
 
-    with pytest.raises(BaseExceptionGroup) as raised:
+    with pytest.RaisesGroup(SystemExit, flatten_subgroups=True):
         await play_until_then()
-    assert raised.value.split(SystemExit)[1] is None
     w.assert_at_rest()
     assert (w.money, names(logged)) == (["voided unmetered"], [])
 
