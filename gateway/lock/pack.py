@@ -33,10 +33,10 @@ class Pack:
 
     @property
     def repository(self) -> Path | None:
-        """The checkout whose own fixtures these are: there, and only there, documents tell of them."""
+        """The checkout whose own fixtures these are: there, and only there, documents tell of them. One that has lost
+        its documents is still a checkout: else who deletes the witness could edit what it saw (K3)."""
         above = checkout()
-        is_own = self.root.resolve() == (above / "fixtures").resolve() and (above / "CHANGELOG.md").is_file()
-        return above if is_own else None
+        return above if self.root.resolve() == (above / "fixtures").resolve() else None
 
     @property
     def lock(self) -> Path:

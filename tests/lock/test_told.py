@@ -87,9 +87,16 @@ def test_a_changelog_that_was_damaged_is_named(pack: Pack, old: str, new: str) -
     assert {file for file, _ in found(pack)} == (set() if new == "- " else {"CHANGELOG.md"})
 
 
-def test_of_a_pack_that_no_changelog_tells_of_nothing_is_said(tmp_path: Path) -> None:
-    pack = small_pack(tmp_path)
-    write_changelog(pack).unlink()
+def test_a_changelog_that_was_deleted_is_named(pack: Pack) -> None:
+    """Else the newest declaration could be edited behind its witness's back."""
+    (pack.root.parent / "CHANGELOG.md").unlink()
+    replaced("is recorded", "was always so")(pack.declarations / NEWEST)
+    assert found(pack) == [("CHANGELOG.md", "is missing")]
+
+
+def test_of_a_pack_outside_of_a_checkout_nothing_is_told(tmp_path: Path) -> None:
+    pack = small_pack(tmp_path / "fixtures")
+    replaced("is recorded", "was always so")(pack.declarations / NEWEST)
     assert found(pack) == []
 
 
