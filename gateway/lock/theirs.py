@@ -31,6 +31,7 @@ SERVER_FIELDS: Final = (
     "drain_timeout",
     "write_timeout",
     "replay_side_effect_tools",
+    "replay_expanded_continuations",
     "failed_metered",
     "delivered_unmetered",
 )

@@ -62,6 +62,7 @@ def test_a_configuration_of_defaults_changes_nothing() -> None:
         ({"server": 'absent_store = "false"'}, "r10-store-left-out"),
         ({"server": 'failed_metered = "void"'}, "r4-failure-with-usage"),
         ({"server": 'start = "early"'}, "r15-break-before-the-first-event"),
+        ({"server": "replay_expanded_continuations = true"}, "w10-an-expanded-continuation-is-not-replayed"),
         ({"limits": "hold_events_max = 1"}, "b1-reserved-and-settled-once"),
     ],
     ids=str,
