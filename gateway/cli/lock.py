@@ -25,7 +25,7 @@ from gateway.lock.parity import disparities
 from gateway.lock.player import Crashed, play
 from gateway.lock.scenario import Scenario, ScenarioError, read_scenario
 from gateway.lock.table import MarksMissing, documents, left_over, replay_table, scenario_page, scenario_pages
-from gateway.lock.theirs import NOT_TAKEN_OVER, Otherwise, played_with, stand_ins
+from gateway.lock.theirs import Otherwise, left_out, played_with, stand_ins
 from gateway.lock.transcript import to_text
 
 FIXTURES_HELP: Final = "The folder with lock/ and declarations/; the gateway's own if left out."
@@ -159,13 +159,16 @@ def _what_is_played(pack: Pack, names: Sequence[str], theirs: Config, model: str
     """Which of their routes stand for which of a scenario's, and what of their file does not matter here."""
     routes = theirs.models[model].routes
     standing = stand_ins(pack, names, routes)
-    yield f"the routes of {model!r} stand for a scenario's: " + ", ".join(f"{a} is {b}" for a, b in standing.items())
+    told = ", ".join(f"{route} is {name}" for route, name in standing.items() if name is not None)
+    yield f"the routes of {model!r} stand for a scenario's: {told}"
     unused = [route for route in routes if route not in standing.values()]
     if unused:
         yield f"not used: {', '.join(unused)}"
-    if len(routes) == 1:
-        yield f"{model!r} has one route and so never replays (R14); where a scenario has two, that one stands for both"
-    yield f"not taken over: {NOT_TAKEN_OVER}"
+    missing = [route for route, name in standing.items() if name is None]
+    never = f", and {model!r} with its one route never replays (R14)" if len(routes) == 1 else ""
+    if missing:
+        yield f"a scenario's {' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} missing{never}"
+    yield f"not taken over: {', '.join(left_out(theirs, model))}"
 
 
 def _differences(found: Sequence[Otherwise]) -> Iterator[str]:

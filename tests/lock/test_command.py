@@ -241,8 +241,9 @@ def test_a_configuration_is_played_and_read_not_judged(pack: Pack) -> None:
         0,
         [
             "the routes of 'gpt-demo' stand for a scenario's: a is first, b is second",
-            "not taken over: accounts and balances, keys and their limits, prices, names, how routes share "
-            "the turns, where it listens",
+            "not taken over: accounts and balances, keys and their limits, prices and max_output_tokens, names, "
+            "addresses, headers and credentials of upstreams, transports, how routes share the turns, where and how it "
+            "listens, the ledger",
             "",
             "0 of 2 scenarios go another way than by default",
         ],
@@ -270,11 +271,14 @@ def test_it_is_said_which_of_their_routes_are_used_and_which_not(pack: Pack, tmp
 
 
 def test_it_is_said_that_a_model_with_one_route_never_replays(pack: Pack, tmp_path: Path) -> None:
+    """And so it is seen (R14)."""
     file = their_file(tmp_path, "near", first_event_timeout=60)
-    assert lines(run(pack, "check", "--config", str(file)))[:2] == [
-        "the routes of 'theirs' stand for a scenario's: a is near, b is near",
-        "'theirs' has one route and so never replays (R14); where a scenario has two, that one stands for both",
+    shown = lines(run(pack, "check", "--config", str(file), R15))
+    assert shown[:2] == [
+        "the routes of 'theirs' stand for a scenario's: a is near",
+        "a scenario's b is missing, and 'theirs' with its one route never replays (R14)",
     ]
+    assert "1 of 1 scenarios go another way than by default" in shown
 
 
 def test_what_goes_another_way_is_counted_by_rule_and_the_first_are_shown(pack: Pack, tmp_path: Path) -> None:
