@@ -23,7 +23,8 @@ from gateway.lock.mutating import catch_all
 from gateway.lock.pack import NAME, Pack, checkout, shipped
 from gateway.lock.parity import disparities
 from gateway.lock.player import Crashed, play
-from gateway.lock.scenario import Scenario, ScenarioError, read_scenario
+from gateway.lock.reading import read_playable
+from gateway.lock.scenario import ScenarioError, read_scenario
 from gateway.lock.table import MarksMissing, documents, left_over, replay_table, scenario_page, scenario_pages
 from gateway.lock.theirs import Otherwise, left_out, played_with, stand_ins
 from gateway.lock.transcript import to_text
@@ -64,7 +65,7 @@ def lock(context: click.Context, fixtures: Path | None) -> None:
 def list_scenarios(pack: Pack) -> None:
     """The scenarios, with the rules they show."""
     for name in pack.names:
-        scenario = _read(pack, name)
+        scenario = read_scenario(pack.scenario(name))
         click.echo(f"{name}  [{', '.join(scenario.rules)}]\n    {scenario.about}")
 
 
@@ -212,7 +213,7 @@ def mutate(pack: Pack, texts: tuple[str, ...], jobs: int | None, is_list: bool) 
 
 def _record(pack: Pack, name: str) -> bool:
     """Write its transcript; whether something in it is not alike: the doors, or two orders of tasks."""
-    scenario, file = _read(pack, name), pack.transcript(name)
+    scenario, file = read_playable(pack.scenario(name)), pack.transcript(name)
     _require_regular(file)
     try:
         played, again = (play(scenario, f"{name}.toml", order=order) for order in (0, 1))
@@ -280,10 +281,3 @@ def _chosen(pack: Pack, names: Sequence[str]) -> list[str]:
     if not known:
         raise Unusable(f"there are no scenarios in {pack.lock}")
     return list(names) or known
-
-
-def _read(pack: Pack, name: str) -> Scenario:
-    try:
-        return read_scenario(pack.scenario(name))
-    except ScenarioError as error:
-        raise Unusable(str(error)) from None

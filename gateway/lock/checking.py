@@ -12,7 +12,8 @@ from gateway.lock.finding import Finding
 from gateway.lock.pack import NAME, Pack
 from gateway.lock.parity import disparities
 from gateway.lock.player import Crashed, play
-from gateway.lock.scenario import ScenarioError, read_scenario
+from gateway.lock.reading import read_playable
+from gateway.lock.scenario import ScenarioError
 from gateway.lock.told import told_otherwise
 from gateway.lock.transcript import differences, from_text, to_text
 
@@ -46,7 +47,7 @@ def _misnamed(pack: Pack) -> list[Finding]:
 def check_scenario(pack: Pack, name: str) -> list[Finding]:
     """One scenario: played as it was recorded, and alike on both doors."""
     try:
-        scenario = read_scenario(pack.scenario(name))
+        scenario = read_playable(pack.scenario(name))
         played = play(scenario, f"{name}.toml")
     except ScenarioError as error:
         return [Finding(problem.file, str(problem).removeprefix(f"{problem.file}: ")) for problem in error.problems]

@@ -16,7 +16,8 @@
     [[swap]]                              another table of routes, from a time on (C2)
     [differs]                             columns in which the doors differ, and why
 
-Every mistake is told at once, with file, key and fix.
+Every mistake is told at once, with file, key and fix; what two keys of a table make of each other is told when each of
+them is right.
 """
 
 from __future__ import annotations
@@ -27,9 +28,9 @@ from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from importlib import resources
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, TypeVar
 
-from pydantic import AfterValidator, Field, ValidationError, model_validator
+from pydantic import AfterValidator, Field, ValidationError, ValidationInfo, field_validator, model_validator
 from pydantic_core import ErrorDetails
 
 from gateway.config.problems import REFUSED, Problem, key_path, refusal, suggestion
@@ -38,8 +39,12 @@ from gateway.lock.files import Unreadable, text_of
 from gateway.lock.notation import SECONDS_MAX, STEPS_MAX, NotationError, Speaker, is_json
 from gateway.ports import Ledger, Records
 
+T = TypeVar("T")
 DoorName = Literal["http", "websocket"]
+RouteName = Literal["a", "b", "c"]
 DOORS: Final[tuple[DoorName, ...]] = ("http", "websocket")
+ROUTES: Final = ("a", "b", "c")
+"""In the order in which they are asked, and in which an operator's stand in for them."""
 COLUMNS: Final = ("client", "upstream", "money", "records")
 MODEL: Final = "gpt-test"
 DEFAULTS: Final[Mapping[str, Any]] = {"model": MODEL, "input": "hi", "store": False}
@@ -88,10 +93,30 @@ def _as_key(key: str) -> str:
     return key
 
 
+def _some(entries: tuple[T, ...]) -> tuple[T, ...]:
+    """A bound of the field would count the usable entries, and call a list of one mistake empty."""
+    if not entries:
+        raise refusal("is empty", "add at least one entry")
+    return entries
+
+
 def _once_each(doors: tuple[DoorName, ...]) -> tuple[DoorName, ...]:
     if len(set(doors)) < len(doors):
         raise refusal("names a door twice", "name each once")
     return doors
+
+
+def _as_step(step: Any) -> Any:
+    return _spoken((step,))[0]
+
+
+def _spoken(does: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Also of all steps together: there is a bound of their number."""
+    try:
+        Speaker("a1", MODEL).steps(does)
+    except NotationError as error:
+        raise refusal(error.problem, error.fix) from None
+    return does
 
 
 def _routes_as_tables(config: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
@@ -104,14 +129,15 @@ def _routes_as_tables(config: dict[str, dict[str, Any]]) -> dict[str, dict[str, 
 Headers = Annotated[dict[str, str], AfterValidator(_as_headers)]
 Members = Annotated[dict[str, Any], AfterValidator(_in_json)]
 RuleId = Annotated[str, AfterValidator(_known_rule)]
+Steps = Annotated[tuple[Annotated[Any, AfterValidator(_as_step)], ...], AfterValidator(_spoken)]
 CaseNumber = Annotated[int, Field(ge=1)]
 
 
 class UpstreamReply(Section):
     """One answer of a route. Durations are seconds."""
 
-    route: Literal["a", "b", "c"]
-    does: tuple[Any, ...] = Field(default=(), strict=False)
+    route: RouteName
+    does: Steps = Field(default=(), strict=False)
     status: int = Field(default=200, ge=100, le=599)
     code: str | None = Field(
         default=None, description="of the error object that a status of 4xx or 5xx has as its body"
@@ -122,14 +148,6 @@ class UpstreamReply(Section):
     connect_seconds: At = 0.0
     head_seconds: At = 0.0
     is_numbered: bool = Field(default=True, description="whether its events have sequence numbers")
-
-    @model_validator(mode="after")
-    def _in_notation(self) -> UpstreamReply:
-        try:
-            Speaker("a1", MODEL).steps(self.does)
-        except NotationError as error:
-            raise refusal(error.problem, error.fix) from None
-        return self
 
     @model_validator(mode="after")
     def _refuses_or_answers(self) -> UpstreamReply:
@@ -184,19 +202,21 @@ class Fault(Section):
     on: int = Field(default=1, ge=0)
     how: Literal["unavailable", "raises", "hangs"]
 
-    @model_validator(mode="after")
-    def _of_the_store(self) -> Fault:
-        calls = [name for name in vars(PORTS[self.store]) if not name.startswith("_")]
-        if self.call not in calls:
-            raise refusal(f"names a call that {self.store} does not have", suggestion(self.call, calls))
-        return self
+    @field_validator("call")
+    @classmethod
+    def _of_the_store(cls, call: str, info: ValidationInfo) -> str:
+        store = info.data.get("store")
+        calls = [] if store is None else [name for name in vars(PORTS[store]) if not name.startswith("_")]
+        if calls and call not in calls:
+            raise refusal(f"is no call of {store}", suggestion(call, calls))
+        return call
 
 
 class Swap(Section):
     """C2: from that time on the model has these routes, in this order, with `settings` of each over the configured."""
 
     at: At
-    routes: tuple[Literal["a", "b", "c"], ...] = Field(strict=False, min_length=1)
+    routes: Annotated[tuple[RouteName, ...], AfterValidator(_some)] = Field(strict=False)
     settings: dict[str, Members] = Field(default={})
 
 
@@ -204,11 +224,11 @@ class Scenario(Section):
     """One scenario. `requests`, if there are any, are made one after the other, each on top of `request`."""
 
     about: str = Field(min_length=1)
-    rules: tuple[RuleId, ...] = Field(strict=False, min_length=1)
+    rules: Annotated[tuple[RuleId, ...], AfterValidator(_some)] = Field(strict=False)
     cases: tuple[CaseNumber, ...] = Field(default=(), strict=False)
     article: str | None = Field(default=None, description="the boundary of the article that it is")
-    doors: Annotated[tuple[DoorName, ...], AfterValidator(_once_each)] = Field(
-        default=DOORS, strict=False, min_length=1
+    doors: Annotated[tuple[DoorName, ...], AfterValidator(_some), AfterValidator(_once_each)] = Field(
+        default=DOORS, strict=False
     )
     request: Members = Field(default={})
     requests: tuple[Members, ...] = Field(default=(), strict=False)
@@ -231,7 +251,7 @@ class Scenario(Section):
     begins_at: At = Field(default=0.0, description="on a WebSocket: when its first request is made")
     stays_seconds: At = Field(default=2.0, description="on a WebSocket: for how long the client stays after its turns")
     client: tuple[ClientAct, ...] = Field(default=(), strict=False)
-    origins: dict[str, Literal["a", "b", "c"]] = Field(
+    origins: dict[str, RouteName] = Field(
         default={}, description="responses of the account that were made before, by id, with the routes that made them"
     )
     call: tuple[ByIDCall, ...] = Field(
@@ -244,18 +264,20 @@ class Scenario(Section):
     config: Annotated[dict[str, Members], AfterValidator(_routes_as_tables)] = Field(default={})
     differs: dict[Literal["client", "upstream", "money", "records"], str] = Field(default={})
 
-    @model_validator(mode="after")
-    def _stalls_end(self) -> Scenario:
-        stalls = max((act.at for act in self.client if act.does == "stalls"), default=-1.0)
-        if stalls >= 0 and not any(act.at > stalls and act.does in ("leaves", "reads") for act in self.client):
-            raise refusal("has a client that stalls for ever", "let it read again or leave, at a time of its own")
-        return self
+    @field_validator("client")
+    @classmethod
+    def _stalls_end(cls, acts: tuple[ClientAct, ...]) -> tuple[ClientAct, ...]:
+        stalls = max((act.at for act in acts if act.does == "stalls"), default=-1.0)
+        if stalls >= 0 and not any(act.at > stalls and act.does in ("leaves", "reads") for act in acts):
+            raise refusal("stalls for ever", "let it read again or leave, at a time of its own")
+        return acts
 
-    @model_validator(mode="after")
-    def _calls_are_of_http(self) -> Scenario:
-        if self.call and self.doors != ("http",):
+    @field_validator("call")
+    @classmethod
+    def _calls_are_of_http(cls, calls: tuple[ByIDCall, ...], info: ValidationInfo) -> tuple[ByIDCall, ...]:
+        if calls and info.data.get("doors") not in (None, ("http",)):
             raise refusal("makes calls that a WebSocket has no word for", 'write doors = ["http"]')
-        return self
+        return calls
 
     def pause_before(self, number: int) -> float:
         """Seconds before the request of that number, from 0 on; none before the first. So turns have times of their

@@ -17,7 +17,7 @@ from gateway.config.section import Section
 from gateway.lock.pack import Pack
 from gateway.lock.pages import picture
 from gateway.lock.player import Crashed, play
-from gateway.lock.scenario import Scenario, read_scenario
+from gateway.lock.scenario import ROUTES, Scenario, read_scenario
 from gateway.lock.transcript import Transcript, differences, read_transcript
 from gateway.lock.world import Change
 
@@ -52,8 +52,6 @@ ROUTE_FIELDS: Final = {
     "state": "is_draining",
 }
 """Of `[routes.NAME]`: the file's name, and the configuration's."""
-ROUTES: Final = "abc"
-"""A scenario's, in the order in which theirs stand in for them."""
 NOT_TAKEN_OVER: Final[Mapping[str, tuple[str, ...]]] = {
     "accounts and balances": ("accounts.balance",),
     "keys and their limits": (
