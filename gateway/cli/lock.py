@@ -64,7 +64,7 @@ def lock(context: click.Context, fixtures: Path | None) -> None:
 @click.pass_obj
 def list_scenarios(pack: Pack) -> None:
     """The scenarios, with the rules they show."""
-    for name in pack.names:
+    for name in _chosen(pack, ()):
         scenario = read_scenario(pack.scenario(name))
         click.echo(f"{name}  [{', '.join(scenario.rules)}]\n    {scenario.about}")
 

@@ -26,7 +26,7 @@ from typing import Annotated, Final, Literal
 from pydantic import Field, ValidationError
 
 from gateway.config.section import Section
-from gateway.lock.files import Unreadable, hash_of, text_of
+from gateway.lock.files import Unreadable, entries_of, hash_of, text_of
 from gateway.lock.finding import Finding
 from gateway.lock.pack import Pack
 
@@ -80,7 +80,7 @@ def read_history(pack: Pack) -> History:
     declarations: dict[str, Declaration] = {}
     hashes: dict[str, str] = {}
     findings: list[Finding] = []
-    for number, path in enumerate(sorted(pack.declarations.iterdir()) if pack.declarations.is_dir() else [], start=1):
+    for number, path in enumerate(entries_of(pack.declarations), start=1):
         try:
             hashes[path.name] = hash_of(path)
             declarations[path.name] = _read(path, number)
@@ -158,7 +158,7 @@ def changes(pack: Pack, history: History) -> dict[str, str]:
 
 def draft(pack: Pack, history: History, why: str, section: str, text: str) -> str:
     """The next declaration as a file, to be reviewed."""
-    files = sorted(pack.declarations.glob("*.toml")) if pack.declarations.is_dir() else []
+    files = _toml_files(pack)
     before = hash_of(files[-1]) if files else NONE_BEFORE
     lines = [f"before = {_quoted(before)}", f"why = {_quoted(why)}", ""]
     lines += ["[changelog]", f"section = {_quoted(section)}", f"text = {_quoted(text)}", "", "[fixtures]"]
@@ -168,8 +168,11 @@ def draft(pack: Pack, history: History, why: str, section: str, text: str) -> st
 
 def next_file(pack: Pack, slug: str) -> Path:
     """Where the next declaration belongs."""
-    count = len(list(pack.declarations.glob("*.toml"))) if pack.declarations.is_dir() else 0
-    return pack.declarations / f"{count + 1:04}-{slug}.toml"
+    return pack.declarations / f"{len(_toml_files(pack)) + 1:04}-{slug}.toml"
+
+
+def _toml_files(pack: Pack) -> list[Path]:
+    return [path for path in entries_of(pack.declarations) if path.suffix == ".toml"]
 
 
 def _quoted(text: str) -> str:

@@ -13,7 +13,7 @@ from typing import Final
 
 from gateway.core.replay import NEVER_RULES, REPLAY
 from gateway.lock.declarations import Declaration, read_history
-from gateway.lock.files import Unreadable, text_of
+from gateway.lock.files import Unreadable, entries_of, text_of
 from gateway.lock.pack import Pack
 from gateway.lock.pages import page
 from gateway.lock.scenario import read_scenario
@@ -110,4 +110,6 @@ def scenario_page(pack: Pack, name: str) -> str:
 def left_over(pack: Pack) -> list[Path]:
     """Pages of scenarios that are no more. What is no page is left alone: it may be anybody's."""
     kept = {f"{name}.md" for name in pack.names}
-    return sorted(path for path in pack.pages.glob("*.md") if path.is_file() and path.name not in kept)
+    return [
+        path for path in entries_of(pack.pages) if path.suffix == ".md" and path.is_file() and path.name not in kept
+    ]

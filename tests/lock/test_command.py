@@ -64,8 +64,9 @@ def test_a_scenario_that_is_not_there_is_told(pack: Pack, command: str) -> None:
     )
 
 
-def test_a_folder_without_scenarios_is_told(tmp_path: Path) -> None:
-    result = run(Pack(tmp_path), "check")
+@pytest.mark.parametrize("command", ["check", "list"])
+def test_a_folder_without_scenarios_is_told(tmp_path: Path, command: str) -> None:
+    result = run(Pack(tmp_path), command)
     assert (result.exit_code, lines(result)) == (2, [f"there are no scenarios in {tmp_path / 'lock'}"])
 
 
