@@ -15,7 +15,7 @@ from gateway.lock.player import Crashed, play
 from gateway.lock.reading import read_playable
 from gateway.lock.scenario import ScenarioError
 from gateway.lock.told import told_otherwise
-from gateway.lock.transcript import differences, from_text, to_text
+from gateway.lock.transcript import differences, from_text, read_transcript, to_text
 
 
 def check(pack: Pack, names: Sequence[str]) -> list[Finding]:
@@ -59,15 +59,11 @@ def check_scenario(pack: Pack, name: str) -> list[Finding]:
 def _compared(pack: Pack, name: str, played: str) -> list[Finding]:
     """Byte for byte; told by column and entry."""
     file = pack.transcript(name)
-    if not file.exists():
-        return [Finding(file.name, f"is missing; `gateway lock record {name}` writes it")]
     try:
-        recorded = text_of(file)
-        if recorded == played:
+        recorded = read_transcript(file)
+        if text_of(file) == played:
             return []
-        details = differences(from_text(recorded), from_text(played)) or ["the layout of the file"]
     except Unreadable as error:
         return [Finding(error.file, error.problem)]
-    except ValueError as error:
-        details = [str(error)]
+    details = differences(recorded, from_text(played)) or ["the layout of the file"]
     return [Finding(file.name, "the gateway behaves in another way than is recorded", tuple(details))]

@@ -3,6 +3,8 @@
 import shutil
 from pathlib import Path
 
+import pytest
+
 from gateway.lock.checking import check, check_scenario
 from gateway.lock.declarations import REMOVED, changes, read_history
 from gateway.lock.pack import Pack, shipped
@@ -56,11 +58,23 @@ def test_another_layout_of_a_transcript_is_a_difference(tmp_path: Path) -> None:
     assert finding.details == ("the layout of the file",)
 
 
-def test_a_transcript_that_is_none_is_told(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("", "it is empty"),
+        ("\n", "it is empty"),
+        ("so it was", "Expecting value: line 1 column 1 (char 0)"),
+        ("[]", "it does not have the columns client, upstream, money, records for each door"),
+        ("{}", "it does not have the columns client, upstream, money, records for each door"),
+    ],
+)
+def test_a_transcript_that_is_none_is_told(tmp_path: Path, text: str, why: str) -> None:
+    """And not that the gateway behaves in another way."""
     pack = small_pack(tmp_path)
-    pack.transcript(R9).write_text("[]", encoding="utf-8")
-    (finding,) = check_scenario(pack, R9)
-    assert finding.details == ("it is no transcript",)
+    pack.transcript(R9).write_text(text, encoding="utf-8")
+    assert [str(finding) for finding in check_scenario(pack, R9)] == [
+        f"{R9}.json: is no transcript ({why}); `gateway lock record {R9}` writes it"
+    ]
 
 
 def test_a_changed_scenario_is_named(tmp_path: Path) -> None:
