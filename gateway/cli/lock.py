@@ -74,7 +74,7 @@ def list_scenarios(pack: Pack) -> None:
 @click.option(
     "--config", "file", type=click.Path(path_type=Path), help="Play the pack with this gateway.toml's settings."
 )
-@click.option("--model", help="Of which of its models the routes are taken; the first if left out.")
+@click.option("--model", help="With --config: of which of its models; the first if left out.")
 @click.pass_obj
 def check_pack(pack: Pack, names: tuple[str, ...], file: Path | None, model: str | None) -> None:
     """Play all scenarios, or those named, and compare them with their transcripts; and the files with the
@@ -83,6 +83,8 @@ def check_pack(pack: Pack, names: tuple[str, ...], file: Path | None, model: str
     With --config the pack is played with that file's limits, timeouts, codes and policies, and what goes another way
     than by default is shown. That is for reading: it fails only if the file cannot be used (exit code 2).
     """
+    if file is None and model is not None:
+        raise Unusable("--model says of which model of a configuration the routes are; name that file with --config")
     chosen = _chosen(pack, names)
     if file is not None:
         _show_theirs(pack, chosen, file, model)

@@ -311,6 +311,14 @@ def test_a_model_that_they_do_not_have_is_told(pack: Pack) -> None:
     )
 
 
+def test_a_model_of_no_configuration_is_told(pack: Pack) -> None:
+    result = run(pack, "check", "--model", "gpt-demo")
+    assert (result.exit_code, lines(result)) == (
+        2,
+        ["--model says of which model of a configuration the routes are; name that file with --config"],
+    )
+
+
 # --- table ------------------------------------------------------------------------------------------------------
 
 
