@@ -116,15 +116,21 @@ def _read(path: Path, number: int) -> Declaration:
 
 
 def _edited(declarations: Mapping[str, Declaration], hashes: Mapping[str, str]) -> Iterator[Finding]:
-    """Where the chain is broken: the file that is not what its successor was written behind."""
+    """Where the chain is broken: at a file that was written behind another than it stands behind, or else at the one
+    before it, which is not what it was."""
     files = list(hashes)
     for before, file in zip([None, *files], files, strict=False):
         if file not in declarations:
             continue
         said = declarations[file].before
-        if before is None and said != NONE_BEFORE:
-            yield Finding(file, f"history was edited: it is the first, and was written behind {said}")
-        elif before is not None and said != hashes[before]:
+        if said == (NONE_BEFORE if before is None else hashes[before]):
+            continue
+        own = next((name for name in files if hashes[name] == said), NONE_BEFORE if said == NONE_BEFORE else None)
+        if before is None:
+            yield Finding(file, f"history was edited: it is the first, and was written behind {own or said}")
+        elif own is not None:
+            yield Finding(file, f"history was edited: it stands behind {before}, and was written behind {own}")
+        else:
             yield Finding(before, f"history was edited: its hash is {hashes[before]}, {file} was written behind {said}")
 
 
