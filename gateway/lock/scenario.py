@@ -24,18 +24,18 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import lru_cache
 from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, TypeVar
 
 from pydantic import AfterValidator, Field, ValidationError, ValidationInfo, field_validator, model_validator
-from pydantic_core import ErrorDetails
 
-from gateway.config.problems import REFUSED, Problem, key_path, refusal, suggestion
+from gateway.config.problems import Problem, refusal, suggestion
 from gateway.config.section import Section
 from gateway.lock.files import Unreadable, text_of
+from gateway.lock.mistakes import mistakes
 from gateway.lock.notation import SECONDS_MAX, STEPS_MAX, NotationError, Speaker, is_json
 from gateway.ports import Ledger, Records
 
@@ -300,6 +300,17 @@ class Scenario(Section):
         return {name: value for name, value in members.items() if name not in self.omits}
 
 
+SECTIONS: Final[Mapping[str, type[Section]]] = {
+    "upstream": UpstreamReply,
+    "client": ClientAct,
+    "call": ByIDCall,
+    "house": House,
+    "fault": Fault,
+    "swap": Swap,
+}
+"""Its tables, by their names."""
+
+
 class ScenarioError(Exception):
     """A scenario that cannot be played: everything that is wrong with it, one line for each."""
 
@@ -323,45 +334,9 @@ def parse_scenario(text: str, file: str) -> Scenario:
     except tomllib.TOMLDecodeError as error:
         raise ScenarioError([Problem(file, "", f"is not valid TOML ({error})", "correct the syntax there")]) from None
     except ValidationError as error:
-        problems = list(_problems(error, file))
+        problems = list(mistakes(error, file, Scenario, SECTIONS))
     except RecursionError:
         problems = [Problem(file, "", "is nested too deeply", "write it flatter")]
     except ValueError as error:  # of a number with thousands of digits
         problems = [Problem(file, "", f"cannot be read ({error})", "correct it there")]
     raise ScenarioError(problems)
-
-
-# --- mistakes in words ------------------------------------------------------------------------------------------
-
-SECTIONS: Final[Mapping[str, type[Section]]] = {
-    "upstream": UpstreamReply,
-    "client": ClientAct,
-    "call": ByIDCall,
-    "house": House,
-    "fault": Fault,
-    "swap": Swap,
-}
-
-
-def _problems(error: ValidationError, file: str) -> Iterator[Problem]:
-    for details in error.errors(include_url=False):
-        problem, fix = _words(details)
-        yield Problem(file, key_path(details["loc"]), problem, fix)
-
-
-def _words(details: ErrorDetails) -> tuple[str, str]:
-    context: dict[str, Any] = details.get("ctx", {})
-    if details["type"] == REFUSED:
-        return context["problem"], context["fix"]
-    if details["type"] == "extra_forbidden":
-        return "is not a known key", suggestion(details["loc"][-1], list(_fields_beside(details["loc"])))
-    if details["type"] == "missing":
-        return "is missing", "add it"
-    if details["type"] == "literal_error":
-        return "is not one of the words allowed here", f"write {context['expected']}"
-    return f"is not usable ({details['msg']})", "compare it with the other scenarios"
-
-
-def _fields_beside(location: tuple[str | int, ...]) -> Mapping[str, Any]:
-    section = SECTIONS.get(str(location[0])) if len(location) > 1 else Scenario
-    return {} if section is None else section.model_fields

@@ -47,8 +47,26 @@ def mistakes(text: str) -> list[str]:
         ),
         (
             "[[client]]\nat = -1\ndoes = 'leaves'",
-            "x.toml: client[0].at: is not usable (Input should be greater than or equal to 0); compare it with the "
-            "other scenarios",
+            "x.toml: client[0].at: is -1, which is too low; write 0 or more",
+        ),
+        (
+            '[[upstream]]\nroute = "a"\ndoes = "answer"',
+            'x.toml: upstream[0].does: must be a list; write it as ["first", "second"]',
+        ),
+        ("request = 1", "x.toml: request: must be a table; write it as [table] with keys below, or as { key = value }"),
+        ("upstream = 1", "x.toml: upstream: must be a list; write each of them as a table [[upstream]]"),
+        (
+            "cases = ['7']",
+            "x.toml: cases[0]: must be a whole number; write it without quotes and without a decimal point",
+        ),
+        (
+            "[[client]]\nat = 1\ndoes = 'sends'\nhex = 'xyz'",
+            "x.toml: client[0].hex: is not in the form that it needs; write what matches ^([0-9a-fA-F]{2})*$",
+        ),
+        (
+            "[differs]\nclients = 'x'",
+            "x.toml: differs.clients: is not one of the words allowed here; write 'client', 'upstream', 'money' or "
+            "'records'",
         ),
         (
             '[[upstream]]\nroute = "a"\nrefuses = true\ndoes = ["answer"]',
