@@ -28,6 +28,7 @@ from gateway.lock.scenario import ScenarioError, read_scenario
 from gateway.lock.table import MarksMissing, documents, left_over, replay_table, scenario_page, scenario_pages
 from gateway.lock.theirs import Otherwise, left_out, played_with, stand_ins
 from gateway.lock.transcript import to_text
+from gateway.lock.vocabulary import vocabulary
 
 FIXTURES_HELP: Final = "The folder with lock/ and declarations/; the gateway's own if left out."
 
@@ -249,6 +250,12 @@ def show(pack: Pack, name: str) -> None:
     page = scenario_page(pack, chosen)
     click.echo(text_of(pack.scenario(chosen)))
     click.echo(page, nl=False)
+
+
+@lock.command("notation")
+def show_notation() -> None:
+    """How a scenario is written: its keys, and what an upstream does in a few words."""
+    click.echo(vocabulary(), nl=False)
 
 
 @lock.command()
