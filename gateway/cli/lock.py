@@ -6,6 +6,7 @@ Exit code 0: as it should be. 1: a finding, by the name of its file or mutant. 2
 from __future__ import annotations
 
 import os
+import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -32,6 +33,8 @@ from gateway.lock.vocabulary import vocabulary
 
 FIXTURES_HELP: Final = "The folder with lock/ and declarations/; the gateway's own if left out."
 
+PROGRESS_SECONDS: Final = 5.0
+"""On a busy machine the pack plays for minutes: so often it says how far it is."""
 SHOWN_IN_FULL_MAX: Final = 20
 """Of the scenarios that go another way with --config; the rest is named, and may be asked for by name."""
 
@@ -90,7 +93,7 @@ def check_pack(pack: Pack, names: tuple[str, ...], file: Path | None, model: str
     if file is not None:
         _show_theirs(pack, chosen, file, model)
         return
-    findings = check(pack, chosen)
+    findings = check(pack, _told_of(chosen))
     for finding in findings:
         click.echo(str(finding), err=True)
     if findings:
@@ -116,7 +119,7 @@ def record(
         raise Unusable("an installed gateway's fixtures stay as they were released; name others with --fixtures")
     if slug is not None:
         _require_words(slug, why, text)
-    if sum([_record(pack, name) for name in _chosen(pack, names)]):
+    if sum([_record(pack, name) for name in _told_of(_chosen(pack, names))]):
         raise click.exceptions.Exit(1)
     history = read_history(pack)
     if not changes(pack, history):
@@ -153,7 +156,7 @@ def _show_theirs(pack: Pack, names: Sequence[str], file: Path, model: str | None
         raise Unusable(f"{file}: there is no model {model!r}; it has: {', '.join(theirs.models)}")
     for line in _what_is_played(pack, names, theirs, model):
         click.echo(line)
-    found = list(played_with(pack, names, theirs, model))
+    found = list(played_with(pack, _told_of(names), theirs, model))
     click.echo(f"\n{len(found)} of {len(names)} scenarios go another way than by default")
     for line in _differences(found):
         click.echo(line)
@@ -173,6 +176,16 @@ def _what_is_played(pack: Pack, names: Sequence[str], theirs: Config, model: str
     if missing:
         yield f"a scenario's {' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} missing{never}"
     yield f"not taken over: {', '.join(left_out(theirs, model))}"
+
+
+def _told_of(names: Sequence[str]) -> Iterator[str]:
+    """The scenarios one by one, as they are played; now and then a line of how many that were."""
+    told = time.monotonic()
+    for count, name in enumerate(names):
+        if count and time.monotonic() - told >= PROGRESS_SECONDS:
+            told = time.monotonic()
+            click.echo(f"{count} of {len(names)} scenarios are played", err=True)
+        yield name
 
 
 def _differences(found: Sequence[Otherwise]) -> Iterator[str]:

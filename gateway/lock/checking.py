@@ -4,7 +4,7 @@ was declared. Whatever is found names a file.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 
 from gateway.lock.declarations import read_history, undeclared
 from gateway.lock.files import Unreadable, text_of
@@ -18,7 +18,7 @@ from gateway.lock.told import told_otherwise
 from gateway.lock.transcript import differences, from_text, read_transcript, to_text
 
 
-def check(pack: Pack, names: Sequence[str]) -> list[Finding]:
+def check(pack: Pack, names: Iterable[str]) -> list[Finding]:
     """Everything that is wrong with the pack; of the scenarios only those named are played."""
     return [*check_files(pack), *(finding for name in names for finding in check_scenario(pack, name))]
 

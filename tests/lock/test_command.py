@@ -231,6 +231,23 @@ def test_an_interrupted_check_says_so_in_a_line(pack: Pack, monkeypatch: pytest.
     assert (result.exit_code, result.output.strip()) == (1, "Aborted!")
 
 
+@pytest.mark.parametrize(
+    "command",
+    [["check"], ["check", "--config", str(checkout() / "deploy" / "demo.toml")], ["record", "--all"]],
+    ids=["check", "check --config", "record"],
+)
+@pytest.mark.parametrize(("seconds", "is_told"), [(0.0, True), (600.0, False)], ids=["slow", "quick"])
+def test_it_is_told_how_far_it_is(
+    pack: Pack, command: list[str], seconds: float, *, is_told: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Beside what it finds: that may be read by a program."""
+    monkeypatch.setattr("gateway.cli.lock.PROGRESS_SECONDS", seconds)
+    result = run(pack, *command)
+    assert result.exit_code == 0
+    assert ("1 of 2 scenarios are played" in result.stderr.splitlines()) is is_told
+    assert "are played" not in result.stdout
+
+
 # --- check --config ---------------------------------------------------------------------------------------------
 
 DEMO = Path(__file__).parents[2] / "deploy" / "demo.toml"
