@@ -6,6 +6,7 @@ Exit code 0: as it should be. 1: a finding, by the name of its file or mutant. 2
 from __future__ import annotations
 
 import os
+import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -23,13 +24,17 @@ from gateway.lock.mutating import catch_all
 from gateway.lock.pack import NAME, Pack, checkout, shipped
 from gateway.lock.parity import disparities
 from gateway.lock.player import Crashed, play
-from gateway.lock.scenario import Scenario, ScenarioError, read_scenario
+from gateway.lock.reading import read_playable
+from gateway.lock.scenario import ScenarioError, read_scenario
 from gateway.lock.table import MarksMissing, documents, left_over, replay_table, scenario_page, scenario_pages
-from gateway.lock.theirs import NOT_TAKEN_OVER, Otherwise, played_with, stand_ins
+from gateway.lock.theirs import Otherwise, left_out, played_with, stand_ins
 from gateway.lock.transcript import to_text
+from gateway.lock.vocabulary import vocabulary
 
 FIXTURES_HELP: Final = "The folder with lock/ and declarations/; the gateway's own if left out."
 
+PROGRESS_SECONDS: Final = 5.0
+"""On a busy machine the pack plays for minutes: so often it says how far it is."""
 SHOWN_IN_FULL_MAX: Final = 20
 """Of the scenarios that go another way with --config; the rest is named, and may be asked for by name."""
 
@@ -63,8 +68,8 @@ def lock(context: click.Context, fixtures: Path | None) -> None:
 @click.pass_obj
 def list_scenarios(pack: Pack) -> None:
     """The scenarios, with the rules they show."""
-    for name in pack.names:
-        scenario = _read(pack, name)
+    for name in _chosen(pack, ()):
+        scenario = read_scenario(pack.scenario(name))
         click.echo(f"{name}  [{', '.join(scenario.rules)}]\n    {scenario.about}")
 
 
@@ -73,7 +78,7 @@ def list_scenarios(pack: Pack) -> None:
 @click.option(
     "--config", "file", type=click.Path(path_type=Path), help="Play the pack with this gateway.toml's settings."
 )
-@click.option("--model", help="Of which of its models the routes are taken; the first if left out.")
+@click.option("--model", help="With --config: of which of its models; the first if left out.")
 @click.pass_obj
 def check_pack(pack: Pack, names: tuple[str, ...], file: Path | None, model: str | None) -> None:
     """Play all scenarios, or those named, and compare them with their transcripts; and the files with the
@@ -82,11 +87,13 @@ def check_pack(pack: Pack, names: tuple[str, ...], file: Path | None, model: str
     With --config the pack is played with that file's limits, timeouts, codes and policies, and what goes another way
     than by default is shown. That is for reading: it fails only if the file cannot be used (exit code 2).
     """
+    if file is None and model is not None:
+        raise Unusable("--model says of which model of a configuration the routes are; name that file with --config")
     chosen = _chosen(pack, names)
     if file is not None:
         _show_theirs(pack, chosen, file, model)
         return
-    findings = check(pack, chosen)
+    findings = check(pack, _told_of(chosen))
     for finding in findings:
         click.echo(str(finding), err=True)
     if findings:
@@ -112,7 +119,7 @@ def record(
         raise Unusable("an installed gateway's fixtures stay as they were released; name others with --fixtures")
     if slug is not None:
         _require_words(slug, why, text)
-    if sum([_record(pack, name) for name in _chosen(pack, names)]):
+    if sum([_record(pack, name) for name in _told_of(_chosen(pack, names))]):
         raise click.exceptions.Exit(1)
     history = read_history(pack)
     if not changes(pack, history):
@@ -149,7 +156,7 @@ def _show_theirs(pack: Pack, names: Sequence[str], file: Path, model: str | None
         raise Unusable(f"{file}: there is no model {model!r}; it has: {', '.join(theirs.models)}")
     for line in _what_is_played(pack, names, theirs, model):
         click.echo(line)
-    found = list(played_with(pack, names, theirs, model))
+    found = list(played_with(pack, _told_of(names), theirs, model))
     click.echo(f"\n{len(found)} of {len(names)} scenarios go another way than by default")
     for line in _differences(found):
         click.echo(line)
@@ -159,13 +166,26 @@ def _what_is_played(pack: Pack, names: Sequence[str], theirs: Config, model: str
     """Which of their routes stand for which of a scenario's, and what of their file does not matter here."""
     routes = theirs.models[model].routes
     standing = stand_ins(pack, names, routes)
-    yield f"the routes of {model!r} stand for a scenario's: " + ", ".join(f"{a} is {b}" for a, b in standing.items())
+    told = ", ".join(f"{route} is {name}" for route, name in standing.items() if name is not None)
+    yield f"the routes of {model!r} stand for a scenario's: {told}"
     unused = [route for route in routes if route not in standing.values()]
     if unused:
         yield f"not used: {', '.join(unused)}"
-    if len(routes) == 1:
-        yield f"{model!r} has one route and so never replays (R14); where a scenario has two, that one stands for both"
-    yield f"not taken over: {NOT_TAKEN_OVER}"
+    missing = [route for route, name in standing.items() if name is None]
+    never = f", and {model!r} with its one route never replays (R14)" if len(routes) == 1 else ""
+    if missing:
+        yield f"a scenario's {' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} missing{never}"
+    yield f"not taken over: {', '.join(left_out(theirs, model))}"
+
+
+def _told_of(names: Sequence[str]) -> Iterator[str]:
+    """The scenarios one by one, as they are played; now and then a line of how many that were."""
+    told = time.monotonic()
+    for count, name in enumerate(names):
+        if count and time.monotonic() - told >= PROGRESS_SECONDS:
+            told = time.monotonic()
+            click.echo(f"{count} of {len(names)} scenarios are played", err=True)
+        yield name
 
 
 def _differences(found: Sequence[Otherwise]) -> Iterator[str]:
@@ -209,7 +229,7 @@ def mutate(pack: Pack, texts: tuple[str, ...], jobs: int | None, is_list: bool) 
 
 def _record(pack: Pack, name: str) -> bool:
     """Write its transcript; whether something in it is not alike: the doors, or two orders of tasks."""
-    scenario, file = _read(pack, name), pack.transcript(name)
+    scenario, file = read_playable(pack.scenario(name)), pack.transcript(name)
     _require_regular(file)
     try:
         played, again = (play(scenario, f"{name}.toml", order=order) for order in (0, 1))
@@ -245,6 +265,12 @@ def show(pack: Pack, name: str) -> None:
     click.echo(page, nl=False)
 
 
+@lock.command("notation")
+def show_notation() -> None:
+    """How a scenario is written: its keys, and what an upstream does in a few words."""
+    click.echo(vocabulary(), nl=False)
+
+
 @lock.command()
 @click.option("--print", "is_printed", is_flag=True, help="Print the replay table and write nothing.")
 @click.pass_obj
@@ -277,10 +303,3 @@ def _chosen(pack: Pack, names: Sequence[str]) -> list[str]:
     if not known:
         raise Unusable(f"there are no scenarios in {pack.lock}")
     return list(names) or known
-
-
-def _read(pack: Pack, name: str) -> Scenario:
-    try:
-        return read_scenario(pack.scenario(name))
-    except ScenarioError as error:
-        raise Unusable(str(error)) from None

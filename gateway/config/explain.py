@@ -43,7 +43,7 @@ _OTHER_WORDS: Final = ("is not valid", "compare it with deploy/gateway.example.t
 def explain(error: ValidationError, file: str, form: type[Section] = Document) -> Iterator[Problem]:
     """Each of the error's details as a problem of `file`, which has that form, in the order of the tables."""
     for details in error.errors(include_url=False):
-        path = _place(details)
+        path = place_of(details)
         if details["type"] == "extra_forbidden":
             problem, fix = _unknown_key(path, form)
         else:
@@ -60,16 +60,23 @@ def fields_at(path: KeyPath, form: type[Section] = Document) -> Mapping[str, Fie
     return {} if section is None else section.model_fields
 
 
-def _place(details: ErrorDetails) -> KeyPath:
+def place_of(details: ErrorDetails) -> KeyPath:
     """The path without pydantic's mark; an unknown key may well be called as the mark is."""
     is_marked = details["loc"][-1] == _KEY_MARK and details["type"] != "extra_forbidden"
     return details["loc"][:-1] if is_marked else details["loc"]
 
 
-def _from_words(details: ErrorDetails, _path: KeyPath) -> tuple[str, str]:
-    problem, fix = _WORDS.get(details["type"], _OTHER_WORDS)
+def words_of(details: ErrorDetails) -> tuple[str, str] | None:
+    """The problem and its fix; None for a type that has no words here."""
+    if details["type"] not in _WORDS:
+        return None
+    problem, fix = _WORDS[details["type"]]
     figures = {name: _figure(value) for name, value in details.get("ctx", {}).items()}
     return problem.format(value=_figure(details["input"]), **figures), fix.format(**figures)
+
+
+def _from_words(details: ErrorDetails, _path: KeyPath) -> tuple[str, str]:
+    return words_of(details) or _OTHER_WORDS
 
 
 def _figure(value: object) -> str:

@@ -4,7 +4,7 @@ was declared. Whatever is found names a file.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 
 from gateway.lock.declarations import read_history, undeclared
 from gateway.lock.files import Unreadable, text_of
@@ -12,12 +12,13 @@ from gateway.lock.finding import Finding
 from gateway.lock.pack import NAME, Pack
 from gateway.lock.parity import disparities
 from gateway.lock.player import Crashed, play
-from gateway.lock.scenario import ScenarioError, read_scenario
+from gateway.lock.reading import read_playable
+from gateway.lock.scenario import ScenarioError
 from gateway.lock.told import told_otherwise
-from gateway.lock.transcript import differences, from_text, to_text
+from gateway.lock.transcript import differences, from_text, read_transcript, to_text
 
 
-def check(pack: Pack, names: Sequence[str]) -> list[Finding]:
+def check(pack: Pack, names: Iterable[str]) -> list[Finding]:
     """Everything that is wrong with the pack; of the scenarios only those named are played."""
     return [*check_files(pack), *(finding for name in names for finding in check_scenario(pack, name))]
 
@@ -46,7 +47,7 @@ def _misnamed(pack: Pack) -> list[Finding]:
 def check_scenario(pack: Pack, name: str) -> list[Finding]:
     """One scenario: played as it was recorded, and alike on both doors."""
     try:
-        scenario = read_scenario(pack.scenario(name))
+        scenario = read_playable(pack.scenario(name))
         played = play(scenario, f"{name}.toml")
     except ScenarioError as error:
         return [Finding(problem.file, str(problem).removeprefix(f"{problem.file}: ")) for problem in error.problems]
@@ -58,15 +59,11 @@ def check_scenario(pack: Pack, name: str) -> list[Finding]:
 def _compared(pack: Pack, name: str, played: str) -> list[Finding]:
     """Byte for byte; told by column and entry."""
     file = pack.transcript(name)
-    if not file.exists():
-        return [Finding(file.name, f"is missing; `gateway lock record {name}` writes it")]
     try:
-        recorded = text_of(file)
-        if recorded == played:
+        recorded = read_transcript(file)
+        if text_of(file) == played:
             return []
-        details = differences(from_text(recorded), from_text(played)) or ["the layout of the file"]
     except Unreadable as error:
         return [Finding(error.file, error.problem)]
-    except ValueError as error:
-        details = [str(error)]
+    details = differences(recorded, from_text(played)) or ["the layout of the file"]
     return [Finding(file.name, "the gateway behaves in another way than is recorded", tuple(details))]

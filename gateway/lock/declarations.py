@@ -26,7 +26,7 @@ from typing import Annotated, Final, Literal
 from pydantic import Field, ValidationError
 
 from gateway.config.section import Section
-from gateway.lock.files import Unreadable, hash_of, text_of
+from gateway.lock.files import Unreadable, entries_of, hash_of, text_of
 from gateway.lock.finding import Finding
 from gateway.lock.pack import Pack
 
@@ -80,7 +80,7 @@ def read_history(pack: Pack) -> History:
     declarations: dict[str, Declaration] = {}
     hashes: dict[str, str] = {}
     findings: list[Finding] = []
-    for number, path in enumerate(sorted(pack.declarations.iterdir()) if pack.declarations.is_dir() else [], start=1):
+    for number, path in enumerate(entries_of(pack.declarations), start=1):
         try:
             hashes[path.name] = hash_of(path)
             declarations[path.name] = _read(path, number)
@@ -116,15 +116,21 @@ def _read(path: Path, number: int) -> Declaration:
 
 
 def _edited(declarations: Mapping[str, Declaration], hashes: Mapping[str, str]) -> Iterator[Finding]:
-    """Where the chain is broken: the file that is not what its successor was written behind."""
+    """Where the chain is broken: at a file that was written behind another than it stands behind, or else at the one
+    before it, which is not what it was."""
     files = list(hashes)
     for before, file in zip([None, *files], files, strict=False):
         if file not in declarations:
             continue
         said = declarations[file].before
-        if before is None and said != NONE_BEFORE:
-            yield Finding(file, f"history was edited: it is the first, and was written behind {said}")
-        elif before is not None and said != hashes[before]:
+        if said == (NONE_BEFORE if before is None else hashes[before]):
+            continue
+        own = next((name for name in files if hashes[name] == said), NONE_BEFORE if said == NONE_BEFORE else None)
+        if before is None:
+            yield Finding(file, f"history was edited: it is the first, and was written behind {own or said}")
+        elif own is not None:
+            yield Finding(file, f"history was edited: it stands behind {before}, and was written behind {own}")
+        else:
             yield Finding(before, f"history was edited: its hash is {hashes[before]}, {file} was written behind {said}")
 
 
@@ -158,7 +164,7 @@ def changes(pack: Pack, history: History) -> dict[str, str]:
 
 def draft(pack: Pack, history: History, why: str, section: str, text: str) -> str:
     """The next declaration as a file, to be reviewed."""
-    files = sorted(pack.declarations.glob("*.toml")) if pack.declarations.is_dir() else []
+    files = _toml_files(pack)
     before = hash_of(files[-1]) if files else NONE_BEFORE
     lines = [f"before = {_quoted(before)}", f"why = {_quoted(why)}", ""]
     lines += ["[changelog]", f"section = {_quoted(section)}", f"text = {_quoted(text)}", "", "[fixtures]"]
@@ -168,8 +174,11 @@ def draft(pack: Pack, history: History, why: str, section: str, text: str) -> st
 
 def next_file(pack: Pack, slug: str) -> Path:
     """Where the next declaration belongs."""
-    count = len(list(pack.declarations.glob("*.toml"))) if pack.declarations.is_dir() else 0
-    return pack.declarations / f"{count + 1:04}-{slug}.toml"
+    return pack.declarations / f"{len(_toml_files(pack)) + 1:04}-{slug}.toml"
+
+
+def _toml_files(pack: Pack) -> list[Path]:
+    return [path for path in entries_of(pack.declarations) if path.suffix == ".toml"]
 
 
 def _quoted(text: str) -> str:

@@ -6,6 +6,8 @@ Only regular files are opened: a FIFO would be waited for, and a folder may bear
 from __future__ import annotations
 
 import hashlib
+import os
+from collections.abc import Iterator
 from pathlib import Path
 
 
@@ -31,6 +33,25 @@ def bytes_of(path: Path) -> bytes:
         return path.read_bytes()
     except OSError as error:
         raise Unreadable(path.name, f"cannot be read ({error.strerror})") from None
+
+
+def entries_of(folder: Path) -> list[Path]:
+    """What lies in a folder, by name; nothing in one that is not there. Raises Unreadable: `glob` would call a folder
+    that nobody may read an empty one."""
+    try:
+        return sorted(Path(entry.path) for entry in os.scandir(folder))
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise Unreadable(str(folder), f"cannot be read ({error.strerror})") from None
+
+
+def all_below(folder: Path) -> Iterator[Path]:
+    """The same for the folders in it, too; links to folders are not followed."""
+    for path in entries_of(folder):
+        yield path
+        if path.is_dir() and not path.is_symlink():
+            yield from all_below(path)
 
 
 def text_of(path: Path) -> str:

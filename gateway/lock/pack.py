@@ -14,7 +14,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Final
 
-from gateway.lock.files import hash_of
+from gateway.lock.files import all_below, entries_of, hash_of
 
 NAME: Final = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
 """A scenario's name: words of lower-case letters and figures, joined by hyphens."""
@@ -33,10 +33,10 @@ class Pack:
 
     @property
     def repository(self) -> Path | None:
-        """The checkout whose own fixtures these are: there, and only there, documents tell of them."""
+        """The checkout whose own fixtures these are: there, and only there, documents tell of them. One that has lost
+        its documents is still a checkout: else who deletes the witness could edit what it saw (K3)."""
         above = checkout()
-        is_own = self.root.resolve() == (above / "fixtures").resolve() and (above / "CHANGELOG.md").is_file()
-        return above if is_own else None
+        return above if self.root.resolve() == (above / "fixtures").resolve() else None
 
     @property
     def lock(self) -> Path:
@@ -55,8 +55,8 @@ class Pack:
 
     @property
     def names(self) -> list[str]:
-        """The scenarios, by name."""
-        return sorted(path.stem for path in self.lock.glob("*.toml"))
+        """The scenarios, by name. Raises Unreadable."""
+        return sorted(path.stem for path in entries_of(self.lock) if path.suffix == ".toml")
 
     def scenario(self, name: str) -> Path:
         """The file of a scenario."""
@@ -68,12 +68,12 @@ class Pack:
 
     def irregular(self) -> list[str]:
         """What lies there and is neither a file nor a folder: it has no bytes that could be declared."""
-        found = (path for path in self.lock.rglob("*") if not path.is_file() and not path.is_dir())
+        found = (path for path in all_below(self.lock) if not path.is_file() and not path.is_dir())
         return sorted(path.relative_to(self.lock).as_posix() for path in found)
 
     def hashes(self) -> dict[str, str]:
         """Every file beside the pages, by its name, with the hash of its bytes."""
-        files = (path for path in self.lock.rglob("*") if path.is_file() and not path.is_relative_to(self.pages))
+        files = (path for path in all_below(self.lock) if path.is_file() and not path.is_relative_to(self.pages))
         return {path.relative_to(self.lock).as_posix(): hash_of(path) for path in sorted(files)}
 
 

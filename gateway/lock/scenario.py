@@ -16,30 +16,36 @@
     [[swap]]                              another table of routes, from a time on (C2)
     [differs]                             columns in which the doors differ, and why
 
-Every mistake is told at once, with file, key and fix.
+Every mistake is told at once, with file, key and fix; what two keys of a table make of each other is told when each of
+them is right.
 """
 
 from __future__ import annotations
 
+import json
 import re
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import lru_cache
 from importlib import resources
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, TypeVar
 
-from pydantic import AfterValidator, Field, ValidationError, model_validator
-from pydantic_core import ErrorDetails
+from pydantic import AfterValidator, Field, ValidationError, ValidationInfo, field_validator, model_validator
 
-from gateway.config.problems import REFUSED, Problem, key_path, refusal, suggestion
+from gateway.config.problems import Problem, refusal, suggestion
 from gateway.config.section import Section
 from gateway.lock.files import Unreadable, text_of
+from gateway.lock.mistakes import mistakes
 from gateway.lock.notation import SECONDS_MAX, STEPS_MAX, NotationError, Speaker, is_json
 from gateway.ports import Ledger, Records
 
+T = TypeVar("T")
 DoorName = Literal["http", "websocket"]
+RouteName = Literal["a", "b", "c"]
 DOORS: Final[tuple[DoorName, ...]] = ("http", "websocket")
+ROUTES: Final = ("a", "b", "c")
+"""In the order in which they are asked, and in which an operator's stand in for them."""
 COLUMNS: Final = ("client", "upstream", "money", "records")
 MODEL: Final = "gpt-test"
 DEFAULTS: Final[Mapping[str, Any]] = {"model": MODEL, "input": "hi", "store": False}
@@ -48,7 +54,10 @@ DEFAULTS: Final[Mapping[str, Any]] = {"model": MODEL, "input": "hi", "store": Fa
 BETWEEN_TURNS_SECONDS: Final = 1.0
 """From a turn's last word to the next request, if nothing else is said."""
 
-PORTS: Final = {"ledger": Ledger, "records": Records}
+CALLS: Final = {
+    store: [name for name in vars(port) if not name.startswith("_")]
+    for store, port in (("ledger", Ledger), ("records", Records))
+}
 
 At = Annotated[float, Field(ge=0, le=SECONDS_MAX)]
 
@@ -88,10 +97,30 @@ def _as_key(key: str) -> str:
     return key
 
 
+def _some(entries: tuple[T, ...]) -> tuple[T, ...]:
+    """A bound of the field would count the usable entries, and call a list of one mistake empty."""
+    if not entries:
+        raise refusal("is empty", "add at least one entry")
+    return entries
+
+
 def _once_each(doors: tuple[DoorName, ...]) -> tuple[DoorName, ...]:
     if len(set(doors)) < len(doors):
         raise refusal("names a door twice", "name each once")
     return doors
+
+
+def _as_step(step: Any) -> Any:
+    return _spoken((step,))[0]
+
+
+def _spoken(does: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Also of all steps together: there is a bound of their number."""
+    try:
+        Speaker("a1", MODEL).steps(does)
+    except NotationError as error:
+        raise refusal(error.problem, error.fix) from None
+    return does
 
 
 def _routes_as_tables(config: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
@@ -104,32 +133,25 @@ def _routes_as_tables(config: dict[str, dict[str, Any]]) -> dict[str, dict[str, 
 Headers = Annotated[dict[str, str], AfterValidator(_as_headers)]
 Members = Annotated[dict[str, Any], AfterValidator(_in_json)]
 RuleId = Annotated[str, AfterValidator(_known_rule)]
+Steps = Annotated[tuple[Annotated[Any, AfterValidator(_as_step)], ...], AfterValidator(_spoken)]
 CaseNumber = Annotated[int, Field(ge=1)]
 
 
 class UpstreamReply(Section):
     """One answer of a route. Durations are seconds."""
 
-    route: Literal["a", "b", "c"]
-    does: tuple[Any, ...] = Field(default=(), strict=False)
-    status: int = Field(default=200, ge=100, le=599)
+    route: RouteName = Field(description="whose answer it is; its second one answers its second call, and so on")
+    does: Steps = Field(default=(), strict=False, description="what it does, in the notation below")
+    status: int = Field(default=200, ge=100, le=599, description="of the answer, or of the handshake")
     code: str | None = Field(
         default=None, description="of the error object that a status of 4xx or 5xx has as its body"
     )
     body: str | None = Field(default=None, description="the whole body, in the place of `does` and `code`")
-    headers: Headers = Field(default={})
+    headers: Headers = Field(default={}, description="of the answer, beside the usual ones")
     refuses: bool = Field(default=False, description="the connection is refused")
-    connect_seconds: At = 0.0
-    head_seconds: At = 0.0
+    connect_seconds: At = Field(default=0.0, description="until the connection stands")
+    head_seconds: At = Field(default=0.0, description="from the request to the answer's head")
     is_numbered: bool = Field(default=True, description="whether its events have sequence numbers")
-
-    @model_validator(mode="after")
-    def _in_notation(self) -> UpstreamReply:
-        try:
-            Speaker("a1", MODEL).steps(self.does)
-        except NotationError as error:
-            raise refusal(error.problem, error.fix) from None
-        return self
 
     @model_validator(mode="after")
     def _refuses_or_answers(self) -> UpstreamReply:
@@ -143,12 +165,14 @@ class ClientAct(Section):
     """What the client does beside its requests, at a time: `sends` a frame on its WebSocket, `posts` its request once
     more, on a connection of its own."""
 
-    at: At
-    does: Literal["leaves", "half-closes", "stalls", "reads", "sends", "posts"]
+    at: At = Field(description="seconds from the beginning")
+    does: Literal["leaves", "half-closes", "stalls", "reads", "sends", "posts"] = Field(
+        description="`reads` goes on after `stalls`; who `half-closes` says no more, and would still read"
+    )
     frame: Members | None = Field(default=None, description="on a WebSocket: an object, sent as text")
     text: str | None = Field(default=None, description="a text frame as it is")
     hex: str | None = Field(default=None, description="a binary frame", pattern=r"^([0-9a-fA-F]{2})*$")
-    times: int = Field(default=1, ge=1, le=STEPS_MAX)
+    times: int = Field(default=1, ge=1, le=STEPS_MAX, description="how often it does that, at once")
 
     @model_validator(mode="after")
     def _sends_something(self) -> ClientAct:
@@ -161,57 +185,65 @@ class ClientAct(Section):
 class ByIDCall(Section):
     """A call about a response that exists (H2), or of the list of models: its path is below `/v1/`."""
 
-    path: str = Field(pattern=r"^[!-~]+$")
+    path: str = Field(pattern=r"^[!-~]+$", description="such as responses/resp_a1, or models")
     at: At | None = Field(default=None, description="a second behind what was before if left out")
-    method: Literal["GET", "DELETE", "POST"] = "GET"
-    query: str = Field(default="", pattern=r"^[!-~]*$")
+    method: Literal["GET", "DELETE", "POST"] = Field(default="GET", description="of the call")
+    query: str = Field(default="", pattern=r"^[!-~]*$", description="what stands behind the question mark")
 
 
 class House(Section):
     """How the house stands (R12-R14)."""
 
-    drains_at: At | None = None
-    is_throttled: bool = False
+    drains_at: At | None = Field(default=None, description="seconds from the beginning to where the gateway drains")
+    is_throttled: bool = Field(default=False, description="the replay budget is spent (R13)")
     is_patient: bool = Field(default=False, description="no route is left alone for its faults (C3)")
-    cooling: tuple[str, ...] = Field(default=(), strict=False)
+    cooling: tuple[str, ...] = Field(default=(), strict=False, description="routes that are left alone")
 
 
 class Fault(Section):
     """What a store does wrong: at the `on`-th call of that name, or at every one if `on` is 0."""
 
-    store: Literal["ledger", "records"]
-    call: str
-    on: int = Field(default=1, ge=0)
-    how: Literal["unavailable", "raises", "hangs"]
+    store: Literal["ledger", "records"] = Field(description="whose fault it is")
+    call: str = Field(description="; ".join(f"of the {store} {', '.join(calls)}" for store, calls in CALLS.items()))
+    on: int = Field(default=1, ge=0, description="which of them goes wrong, from 1 on; 0 is every one")
+    how: Literal["unavailable", "raises", "hangs"] = Field(description="what becomes of it")
 
-    @model_validator(mode="after")
-    def _of_the_store(self) -> Fault:
-        calls = [name for name in vars(PORTS[self.store]) if not name.startswith("_")]
-        if self.call not in calls:
-            raise refusal(f"names a call that {self.store} does not have", suggestion(self.call, calls))
-        return self
+    @field_validator("call")
+    @classmethod
+    def _of_the_store(cls, call: str, info: ValidationInfo) -> str:
+        store = info.data.get("store")
+        calls = [] if store is None else CALLS[store]
+        if calls and call not in calls:
+            raise refusal(f"is no call of {store}", suggestion(call, calls))
+        return call
 
 
 class Swap(Section):
     """C2: from that time on the model has these routes, in this order, with `settings` of each over the configured."""
 
-    at: At
-    routes: tuple[Literal["a", "b", "c"], ...] = Field(strict=False, min_length=1)
-    settings: dict[str, Members] = Field(default={})
+    at: At = Field(description="seconds from the beginning")
+    routes: Annotated[tuple[RouteName, ...], AfterValidator(_some)] = Field(
+        strict=False, description="those of the model from then on, in their order"
+    )
+    settings: dict[str, Members] = Field(default={}, description="by route, what is set in the place of `config`")
 
 
 class Scenario(Section):
     """One scenario. `requests`, if there are any, are made one after the other, each on top of `request`."""
 
-    about: str = Field(min_length=1)
-    rules: tuple[RuleId, ...] = Field(strict=False, min_length=1)
-    cases: tuple[CaseNumber, ...] = Field(default=(), strict=False)
-    article: str | None = Field(default=None, description="the boundary of the article that it is")
-    doors: Annotated[tuple[DoorName, ...], AfterValidator(_once_each)] = Field(
-        default=DOORS, strict=False, min_length=1
+    about: str = Field(min_length=1, description="what it shows, in a sentence")
+    rules: Annotated[tuple[RuleId, ...], AfterValidator(_some)] = Field(
+        strict=False, description="the rules that it shows, by the ids that `gateway rules` explains"
     )
-    request: Members = Field(default={})
-    requests: tuple[Members, ...] = Field(default=(), strict=False)
+    cases: tuple[CaseNumber, ...] = Field(default=(), strict=False, description="bug reports, by number")
+    article: str | None = Field(default=None, description="the boundary of the article that it is")
+    doors: Annotated[tuple[DoorName, ...], AfterValidator(_some), AfterValidator(_once_each)] = Field(
+        default=DOORS, strict=False, description="through which it is played"
+    )
+    request: Members = Field(default={}, description=f"members of each request, over {json.dumps(DEFAULTS)}")
+    requests: tuple[Members, ...] = Field(
+        default=(), strict=False, description="made one after the other, each with its members over `request`"
+    )
     pauses: tuple[Annotated[float, Field(gt=0, le=SECONDS_MAX)], ...] = Field(
         default=(),
         strict=False,
@@ -220,42 +252,54 @@ class Scenario(Section):
     omits: tuple[str, ...] = Field(default=(), strict=False, description="members of the request that are left out")
     nulls: tuple[str, ...] = Field(default=(), strict=False, description="members of the request that are null")
     body: str | None = Field(default=None, description="the body or frame as it is, in the place of a request")
-    method: Literal["POST", "GET"] = "POST"
-    path: Literal["/v1/responses", "/v1/responses/compact", "/v1/responses/input_tokens"] = "/v1/responses"
+    method: Literal["POST", "GET"] = Field(default="POST", description="on HTTP")
+    path: Literal["/v1/responses", "/v1/responses/compact", "/v1/responses/input_tokens"] = Field(
+        default="/v1/responses", description="on HTTP"
+    )
     encoding: Literal["gzip", "deflate", "zstd"] | None = Field(
         default=None, description="on HTTP: how the body is compressed, and what its header says"
     )
-    headers: Headers = Field(default={})
-    key: Annotated[str, AfterValidator(_as_key)] = "demo-key"
+    headers: Headers = Field(default={}, description="of the request or the handshake")
+    key: Annotated[str, AfterValidator(_as_key)] = Field(
+        default="demo-key", description="what the client shows; none if it is empty"
+    )
     subprotocols: tuple[str, ...] = Field(default=(), strict=False, description="on a WebSocket: what it offers")
     begins_at: At = Field(default=0.0, description="on a WebSocket: when its first request is made")
     stays_seconds: At = Field(default=2.0, description="on a WebSocket: for how long the client stays after its turns")
-    client: tuple[ClientAct, ...] = Field(default=(), strict=False)
-    origins: dict[str, Literal["a", "b", "c"]] = Field(
+    client: tuple[ClientAct, ...] = Field(default=(), strict=False, description="what it does beside its requests")
+    origins: dict[str, RouteName] = Field(
         default={}, description="responses of the account that were made before, by id, with the routes that made them"
     )
     call: tuple[ByIDCall, ...] = Field(
         default=(), strict=False, description="made one by one behind the requests, on HTTP connections of their own"
     )
-    upstream: tuple[UpstreamReply, ...] = Field(default=(), strict=False)
-    house: House = House()
-    fault: tuple[Fault, ...] = Field(default=(), strict=False)
-    swap: tuple[Swap, ...] = Field(default=(), strict=False)
-    config: Annotated[dict[str, Members], AfterValidator(_routes_as_tables)] = Field(default={})
-    differs: dict[Literal["client", "upstream", "money", "records"], str] = Field(default={})
+    upstream: tuple[UpstreamReply, ...] = Field(default=(), strict=False, description="the routes' answers, in order")
+    house: House = Field(default=House(), description="how the house stands")
+    fault: tuple[Fault, ...] = Field(default=(), strict=False, description="what a store does wrong")
+    swap: tuple[Swap, ...] = Field(default=(), strict=False, description="other tables of routes, from a time on")
+    config: Annotated[dict[str, Members], AfterValidator(_routes_as_tables)] = Field(
+        default={},
+        description="tables of gateway.toml over the usual ones; `account`, `key` and `model` stand for the one of "
+        "that kind, `route` for every route, `routes.a` for one",
+    )
+    differs: dict[Literal["client", "upstream", "money", "records"], str] = Field(
+        default={}, description="the columns in which the doors differ, each with its why"
+    )
 
-    @model_validator(mode="after")
-    def _stalls_end(self) -> Scenario:
-        stalls = max((act.at for act in self.client if act.does == "stalls"), default=-1.0)
-        if stalls >= 0 and not any(act.at > stalls and act.does in ("leaves", "reads") for act in self.client):
-            raise refusal("has a client that stalls for ever", "let it read again or leave, at a time of its own")
-        return self
+    @field_validator("client")
+    @classmethod
+    def _stalls_end(cls, acts: tuple[ClientAct, ...]) -> tuple[ClientAct, ...]:
+        stalls = max((act.at for act in acts if act.does == "stalls"), default=-1.0)
+        if stalls >= 0 and not any(act.at > stalls and act.does in ("leaves", "reads") for act in acts):
+            raise refusal("stalls for ever", "let it read again or leave, at a time of its own")
+        return acts
 
-    @model_validator(mode="after")
-    def _calls_are_of_http(self) -> Scenario:
-        if self.call and self.doors != ("http",):
+    @field_validator("call")
+    @classmethod
+    def _calls_are_of_http(cls, calls: tuple[ByIDCall, ...], info: ValidationInfo) -> tuple[ByIDCall, ...]:
+        if calls and info.data.get("doors") not in (None, ("http",)):
             raise refusal("makes calls that a WebSocket has no word for", 'write doors = ["http"]')
-        return self
+        return calls
 
     def pause_before(self, number: int) -> float:
         """Seconds before the request of that number, from 0 on; none before the first. So turns have times of their
@@ -276,6 +320,17 @@ class Scenario(Section):
     def _members(self, own: Mapping[str, Any]) -> dict[str, Any]:
         members = {**DEFAULTS, **self.request, **own, **dict.fromkeys(self.nulls)}
         return {name: value for name, value in members.items() if name not in self.omits}
+
+
+SECTIONS: Final[Mapping[str, type[Section]]] = {
+    "upstream": UpstreamReply,
+    "client": ClientAct,
+    "call": ByIDCall,
+    "house": House,
+    "fault": Fault,
+    "swap": Swap,
+}
+"""Its tables, by their names."""
 
 
 class ScenarioError(Exception):
@@ -301,45 +356,9 @@ def parse_scenario(text: str, file: str) -> Scenario:
     except tomllib.TOMLDecodeError as error:
         raise ScenarioError([Problem(file, "", f"is not valid TOML ({error})", "correct the syntax there")]) from None
     except ValidationError as error:
-        problems = list(_problems(error, file))
+        problems = list(mistakes(error, file, Scenario, SECTIONS))
     except RecursionError:
         problems = [Problem(file, "", "is nested too deeply", "write it flatter")]
     except ValueError as error:  # of a number with thousands of digits
         problems = [Problem(file, "", f"cannot be read ({error})", "correct it there")]
     raise ScenarioError(problems)
-
-
-# --- mistakes in words ------------------------------------------------------------------------------------------
-
-SECTIONS: Final[Mapping[str, type[Section]]] = {
-    "upstream": UpstreamReply,
-    "client": ClientAct,
-    "call": ByIDCall,
-    "house": House,
-    "fault": Fault,
-    "swap": Swap,
-}
-
-
-def _problems(error: ValidationError, file: str) -> Iterator[Problem]:
-    for details in error.errors(include_url=False):
-        problem, fix = _words(details)
-        yield Problem(file, key_path(details["loc"]), problem, fix)
-
-
-def _words(details: ErrorDetails) -> tuple[str, str]:
-    context: dict[str, Any] = details.get("ctx", {})
-    if details["type"] == REFUSED:
-        return context["problem"], context["fix"]
-    if details["type"] == "extra_forbidden":
-        return "is not a known key", suggestion(details["loc"][-1], list(_fields_beside(details["loc"])))
-    if details["type"] == "missing":
-        return "is missing", "add it"
-    if details["type"] == "literal_error":
-        return "is not one of the words allowed here", f"write {context['expected']}"
-    return f"is not usable ({details['msg']})", "compare it with the other scenarios"
-
-
-def _fields_beside(location: tuple[str | int, ...]) -> Mapping[str, Any]:
-    section = SECTIONS.get(str(location[0])) if len(location) > 1 else Scenario
-    return {} if section is None else section.model_fields

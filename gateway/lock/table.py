@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Final
 
 from gateway.core.replay import NEVER_RULES, REPLAY
-from gateway.lock.declarations import read_history
-from gateway.lock.files import Unreadable, hash_of, text_of
+from gateway.lock.declarations import Declaration, read_history
+from gateway.lock.files import Unreadable, entries_of, text_of
 from gateway.lock.pack import Pack
 from gateway.lock.pages import page
 from gateway.lock.scenario import read_scenario
@@ -71,13 +71,16 @@ def replay_table() -> str:
 
 
 def declared_changes(pack: Pack) -> str:
-    """A line for each declaration, the newest first: what it says of itself, its file, the beginning of its hash."""
-    lines = [
-        f"- {declaration.changelog.section}: {declaration.changelog.text} (`{file}`, "
-        f"{hash_of(pack.declarations / file)[:HASH_CHARACTERS]})"
-        for file, declaration in read_history(pack).declarations.items()
-    ]
+    """A line for each declaration, the newest first."""
+    history = read_history(pack)
+    lines = [line_of(file, declaration, history.hashes[file]) for file, declaration in history.declarations.items()]
     return "".join(f"{line}\n" for line in reversed(lines))
+
+
+def line_of(file: str, declaration: Declaration, digest: str) -> str:
+    """The changelog's line: what a declaration says of itself, its file, the beginning of its hash."""
+    entry = declaration.changelog
+    return f"- {entry.section}: {entry.text} (`{file}`, {digest[:HASH_CHARACTERS]})"
 
 
 def documents(pack: Pack, repository: Path) -> Iterator[tuple[Path, str]]:
@@ -107,4 +110,6 @@ def scenario_page(pack: Pack, name: str) -> str:
 def left_over(pack: Pack) -> list[Path]:
     """Pages of scenarios that are no more. What is no page is left alone: it may be anybody's."""
     kept = {f"{name}.md" for name in pack.names}
-    return sorted(path for path in pack.pages.glob("*.md") if path.is_file() and path.name not in kept)
+    return [
+        path for path in entries_of(pack.pages) if path.suffix == ".md" and path.is_file() and path.name not in kept
+    ]

@@ -1,22 +1,23 @@
 """The pack under an operator's own configuration: what its limits, timeouts, codes and policies make of each scenario.
 
-The routes of one of its models stand in for the scenarios' routes: the first for `a`, the second for `b`, the last one
-for those that are left. What a scenario sets itself stays as it is: it is what the scenario is about. Prices, names and
-secrets are not taken over: they would change every sum and show nothing.
+The routes of one of its models stand in for the scenarios' routes: the first for `a`, the second for `b`, the third for
+`c`. Those for which there is none are missing in what is played: with one route nothing is replayed (R14). What a
+scenario sets itself stays as it is: it is what the scenario is about. Prices, names and secrets are not taken over:
+they would change every sum and show nothing. Each key of the file is in one of the tables here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, TypeVar
 
-from gateway.config import Config, RouteConfig
+from gateway.config import Config, ModelConfig, RouteConfig, StaticKey
 from gateway.config.section import Section
 from gateway.lock.pack import Pack
 from gateway.lock.pages import picture
 from gateway.lock.player import Crashed, play
-from gateway.lock.scenario import Scenario, read_scenario
+from gateway.lock.scenario import ROUTES, Scenario, read_scenario
 from gateway.lock.transcript import Transcript, differences, read_transcript
 from gateway.lock.world import Change
 
@@ -31,6 +32,7 @@ SERVER_FIELDS: Final = (
     "drain_timeout",
     "write_timeout",
     "replay_side_effect_tools",
+    "replay_expanded_continuations",
     "failed_metered",
     "delivered_unmetered",
 )
@@ -42,14 +44,65 @@ ROUTE_FIELDS: Final = {
     "connect_timeout": "connect_seconds",
     "retryable_codes": "retryable_codes",
     "stores_by_default": "stores_by_default",
+    "request_bytes_max": "request_bytes_max",
+    "socket_age_limit": "socket_age_seconds",
+    "socket_idle_timeout": "socket_idle_seconds",
+    "idle_sockets_max": "idle_sockets_max",
+    "concurrency": "attempts_max",
+    "state": "is_draining",
 }
 """Of `[routes.NAME]`: the file's name, and the configuration's."""
-ROUTES: Final = "abc"
-"""A scenario's, in the order in which theirs stand in for them."""
-NOT_TAKEN_OVER: Final = (
-    "accounts and balances, keys and their limits, prices, names, how routes share the turns, where it listens"
-)
-"""Of their file, in words: it would change every sum and show nothing."""
+NOT_TAKEN_OVER: Final[Mapping[str, tuple[str, ...]]] = {
+    "accounts and balances": ("accounts.balance",),
+    "keys and their limits": (
+        "keys.account",
+        "keys.secret",
+        "keys.expires",
+        "keys.models",
+        "keys.requests_per_minute",
+        "keys.spend_per_day",
+        "keys.spend_per_month",
+        "keys.time_zone",
+    ),
+    "prices and max_output_tokens": ("routes.price", "models.max_output_tokens"),
+    "names, addresses, headers and credentials of upstreams": (
+        "routes.model",
+        "routes.base_url",
+        "routes.headers",
+        "routes.credential",
+        "routes.credential_header",
+        "routes.credential_form",
+    ),
+    "transports": ("routes.transport",),
+    "how routes share the turns": ("models.routes",),
+    "where and how it listens": (
+        "server.host",
+        "server.port",
+        "server.head_timeout",
+        "server.body_pause",
+        "server.body_timeout",
+        "server.allow_inline_secrets",
+        "server.data_plane",
+        "server.log_format",
+        "server.log_level",
+        "server.tls_certificate",
+        "server.tls_key",
+        "server.control_socket",
+        "server.metrics_host",
+        "server.metrics_port",
+        "server.trusted_hops",
+    ),
+    "the ledger": (
+        "ledger.store",
+        "ledger.path",
+        "ledger.dsn",
+        "ledger.spool",
+        "ledger.lease",
+        "ledger.record_days",
+        "ledger.origin_days",
+    ),
+}
+"""Of their file, in words, and by its keys: it would change every sum and show nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,14 +115,13 @@ class Otherwise:
     lines: Sequence[str]
 
 
-def played_with(pack: Pack, names: Sequence[str], theirs: Config, model: str) -> Iterator[Otherwise]:
+def played_with(pack: Pack, names: Iterable[str], theirs: Config, model: str) -> Iterator[Otherwise]:
     """The scenarios that go another way. KeyError for a model that they do not have."""
-    routes = [theirs.routes[name] for name in theirs.models[model].routes]
     for name in names:
         scenario = read_scenario(pack.scenario(name))
         recorded = read_transcript(pack.transcript(name))
         try:
-            played = play(scenario, f"{name}.toml", change=taken_over(scenario, theirs, routes))
+            played = play(scenario, f"{name}.toml", change=taken_over(scenario, theirs, model))
         except Crashed as error:
             yield Otherwise(name, scenario.about, scenario.rules, [str(error)])
             continue
@@ -77,14 +129,29 @@ def played_with(pack: Pack, names: Sequence[str], theirs: Config, model: str) ->
             yield Otherwise(name, scenario.about, scenario.rules, list(_told(recorded, played)))
 
 
-def stand_ins(pack: Pack, names: Sequence[str], routes: Sequence[str]) -> dict[str, str]:
-    """Which of their routes stands for which route of these scenarios."""
+def stand_ins(pack: Pack, names: Sequence[str], routes: Sequence[str]) -> dict[str, str | None]:
+    """Which of their routes stands for which route of these scenarios; None for one that is missing."""
     written = sorted({route for name in names for route in read_scenario(pack.scenario(name)).routes})
-    return {route: routes[_place(route, routes)] for route in written}
+    return {route: dict(zip(ROUTES, routes, strict=False)).get(route) for route in written}
 
 
-def _place(route: str, routes: Sequence[object]) -> int:
-    return min(ROUTES.index(route), len(routes) - 1)
+def replays_never(theirs: Config, model: str) -> dict[str, bool]:
+    """What each key of the file that may use the model says of replays, by its name (R10a)."""
+    keys = [held.key for held in theirs.keys]
+    return {key.name: key.replay_never for key in keys if key.limits.models is None or model in key.limits.models}
+
+
+def left_out(theirs: Config, model: str) -> list[str]:
+    """What is not taken over, in words; by its names what goes another way there than is played here."""
+    never = replays_never(theirs, model)
+    named = [name for name, is_never in never.items() if is_never]
+    framed = [name for name in theirs.models[model].routes if theirs.routes[name].transport == "websocket"]
+    words = list(NOT_TAKEN_OVER)
+    if framed:
+        words[words.index("transports")] = f'transports (transport = "websocket" of {", ".join(framed)})'
+    if named and len(named) < len(never):
+        words.append(f'replay = "never" of {", ".join(named)}, for other keys have replay = "auto"')
+    return words
 
 
 def _told(recorded: Transcript, played: Transcript) -> Iterator[str]:
@@ -102,9 +169,12 @@ def _told(recorded: Transcript, played: Transcript) -> Iterator[str]:
             yield from differences({door: columns}, {door: played[door]})
 
 
-def taken_over(scenario: Scenario, theirs: Config, routes: Sequence[RouteConfig]) -> Change:
+def taken_over(scenario: Scenario, theirs: Config, model: str) -> Change:
     """Their settings over the house's, the scenario's own over theirs."""
     own: Mapping[str, Any] = scenario.config
+    routes = [theirs.routes[name] for name in theirs.models[model].routes]
+    standing = dict(zip(ROUTES, routes, strict=False))
+    is_never = all(replays_never(theirs, model).values() or [False])
 
     def change(config: Config) -> Config:
         return replace(
@@ -116,10 +186,12 @@ def taken_over(scenario: Scenario, theirs: Config, routes: Sequence[RouteConfig]
             estimate=_merged(
                 config.estimate, theirs.estimate, tuple(type(theirs.estimate).model_fields), own.get("estimate", {})
             ),
+            keys=tuple(_key(held, own.get("key", {}), is_never=is_never) for held in config.keys),
             routes={
-                name: _route(held, routes[_place(name, routes)], {**own.get("route", {}), **_own(own, name)})
+                name: _route(held, standing.get(name, held), _own(scenario, name))
                 for name, held in config.routes.items()
             },
+            models={name: _less(held, len(routes)) for name, held in config.models.items()},
         )
 
     return change
@@ -129,13 +201,27 @@ def _merged(held: T, theirs: T, fields: Sequence[str], own: Mapping[str, Any]) -
     return held.model_copy(update={field: getattr(theirs, field) for field in fields if field not in own})
 
 
-def _own(own: Mapping[str, Any], route: str) -> Mapping[str, Any]:
-    found: Mapping[str, Any] = own.get("routes", {}).get(route, {})
-    return found
+def _key(held: StaticKey, own: Mapping[str, Any], *, is_never: bool) -> StaticKey:
+    return held if "replay" in own else replace(held, key=replace(held.key, replay_never=is_never))
 
 
-def _route(held: RouteConfig, theirs: RouteConfig, own: Mapping[str, Any]) -> RouteConfig:
+def _less(held: ModelConfig, count: int) -> ModelConfig:
+    """The model with those of its routes for which one of theirs stands; with the first, if there is none."""
+    listed = tuple(entry for entry in held.listed if entry.name in ROUTES[:count])
+    return replace(held, listed=listed or held.listed[:1])
+
+
+def _own(scenario: Scenario, route: str) -> set[str]:
+    """What the scenario sets of a route, from the beginning or by a swap (C2)."""
+    tables = [scenario.config.get("route", {}), scenario.config.get("routes", {}).get(route, {})]
+    return {key for table in (*tables, *(swap.settings.get(route, {}) for swap in scenario.swap)) for key in table}
+
+
+def _route(held: RouteConfig, theirs: RouteConfig, own: Collection[str]) -> RouteConfig:
+    """Where theirs has no limit, one that comes with the scenario's transport stays."""
     taken: dict[str, Any] = {
-        field: getattr(theirs, field) for written, field in ROUTE_FIELDS.items() if written not in own
+        field: found
+        for written, field in ROUTE_FIELDS.items()
+        if written not in own and (found := getattr(theirs, field)) is not None
     }
     return replace(held, **taken)

@@ -1,4 +1,5 @@
-"""The declarations against CHANGELOG.md, which tells of each by its file's name and the beginning of its hash.
+"""The declarations against CHANGELOG.md, which tells of each in its own words, by its file's name and the beginning of
+its hash.
 
 The chain (declarations.py) protects every declaration but the newest, and no name: a line of the changelog is made when
 a declaration is, and shows in review what became of it. Only a checkout's own pack is told of.
@@ -15,7 +16,7 @@ from gateway.lock.declarations import History
 from gateway.lock.files import Unreadable, text_of
 from gateway.lock.finding import Finding
 from gateway.lock.pack import Pack
-from gateway.lock.table import CHANGELOG_MARKS, HASH_CHARACTERS, MarksMissing
+from gateway.lock.table import CHANGELOG_MARKS, HASH_CHARACTERS, MarksMissing, line_of
 
 LINE: Final = re.compile(rf"- .*\(`(?P<file>[^`/]+)`, (?P<digits>[0-9a-f]{{{HASH_CHARACTERS}}})\)")
 WRITES: Final = "`gateway lock table` writes it"
@@ -37,24 +38,28 @@ def against(changelog: Path, history: History) -> Iterator[Finding]:
     except (MarksMissing, Unreadable) as error:
         yield Finding(changelog.name, str(error).removeprefix(f"{changelog.name}: "))
         return
-    told: dict[str, str] = {}
+    told: dict[str, tuple[str, str]] = {}
     for line in lines:
         found = LINE.fullmatch(line)
         if found is None or found["file"] in told:
             yield Finding(changelog.name, f"has a line among the declarations that tells of none: {line[:60]!r}")
         else:
-            told[found["file"]] = found["digits"]
-    yield from _otherwise(changelog.name, told, history.hashes)
+            told[found["file"]] = found["digits"], line
+    yield from _otherwise(changelog.name, told, history)
 
 
-def _otherwise(changelog: str, told: Mapping[str, str], hashes: Mapping[str, str]) -> Iterator[Finding]:
-    for file, digest in hashes.items():
+def _otherwise(changelog: str, told: Mapping[str, tuple[str, str]], history: History) -> Iterator[Finding]:
+    for file, digest in history.hashes.items():
         if file not in told:
             yield Finding(file, f"{changelog} has no line for it: it is new, and {WRITES}, or it was renamed")
-        elif not digest.startswith(told[file]):
-            yield Finding(file, f"history was edited: its hash is {digest}, {changelog} says {told[file]}…")
+            continue
+        digits, line = told[file]
+        if not digest.startswith(digits):
+            yield Finding(file, f"history was edited: its hash is {digest}, {changelog} says {digits}…")
+        elif file in history.declarations and line != line_of(file, history.declarations[file], digest):
+            yield Finding(changelog, f"tells of {file} in other words than that has; {WRITES}")
     for file in told:
-        if file not in hashes:
+        if file not in history.hashes:
             yield Finding(file, f"is missing; {changelog} tells of it: it was removed or renamed")
     if list(told) != sorted(told, reverse=True):
         yield Finding(changelog, f"does not tell of the declarations in their order, the newest first; {WRITES}")

@@ -53,13 +53,15 @@ def _json(value: object) -> str:
 
 
 def from_text(text: str) -> Transcript:
-    """A transcript as it was recorded. ValueError for what is none."""
+    """A transcript as it was recorded. ValueError, which says why, for what is none."""
+    if not text.strip():
+        raise ValueError("it is empty")
     try:
         found = json.loads(text)
     except RecursionError:
-        raise ValueError("it is no transcript: it is nested too deeply") from None
-    if not isinstance(found, dict) or not all(_are_columns(columns) for columns in found.values()):
-        raise ValueError("it is no transcript")
+        raise ValueError("it is nested too deeply") from None
+    if not isinstance(found, dict) or not found or not all(_are_columns(columns) for columns in found.values()):
+        raise ValueError(f"it does not have the columns {', '.join(COLUMNS)} for each door")
     return found
 
 
@@ -75,14 +77,15 @@ def _are_columns(found: Any) -> bool:
 
 def read_transcript(path: Path) -> Transcript:
     """The transcript in a file. Raises Unreadable."""
+    fix = f"`gateway lock record {path.stem}` writes it"
     if not path.exists():
-        raise Unreadable(path.name, f"is missing; `gateway lock record {path.stem}` writes it")
+        raise Unreadable(path.name, f"is missing; {fix}")
     try:
         return from_text(text_of(path))
     except Unreadable:
         raise
     except ValueError as error:
-        raise Unreadable(path.name, f"is no transcript ({error})") from None
+        raise Unreadable(path.name, f"is no transcript ({error}); {fix}") from None
 
 
 # --- two of them ------------------------------------------------------------------------------------------------

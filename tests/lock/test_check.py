@@ -3,7 +3,9 @@
 import shutil
 from pathlib import Path
 
-from gateway.lock.checking import check, check_scenario
+import pytest
+
+from gateway.lock.checking import check, check_files, check_scenario
 from gateway.lock.declarations import REMOVED, changes, read_history
 from gateway.lock.pack import Pack, shipped
 from lock.packs import NAMES, declare, small_pack
@@ -56,11 +58,23 @@ def test_another_layout_of_a_transcript_is_a_difference(tmp_path: Path) -> None:
     assert finding.details == ("the layout of the file",)
 
 
-def test_a_transcript_that_is_none_is_told(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("", "it is empty"),
+        ("\n", "it is empty"),
+        ("so it was", "Expecting value: line 1 column 1 (char 0)"),
+        ("[]", "it does not have the columns client, upstream, money, records for each door"),
+        ("{}", "it does not have the columns client, upstream, money, records for each door"),
+    ],
+)
+def test_a_transcript_that_is_none_is_told(tmp_path: Path, text: str, why: str) -> None:
+    """And not that the gateway behaves in another way."""
     pack = small_pack(tmp_path)
-    pack.transcript(R9).write_text("[]", encoding="utf-8")
-    (finding,) = check_scenario(pack, R9)
-    assert finding.details == ("it is no transcript",)
+    pack.transcript(R9).write_text(text, encoding="utf-8")
+    assert [str(finding) for finding in check_scenario(pack, R9)] == [
+        f"{R9}.json: is no transcript ({why}); `gateway lock record {R9}` writes it"
+    ]
 
 
 def test_a_changed_scenario_is_named(tmp_path: Path) -> None:
@@ -118,6 +132,27 @@ def test_an_edited_declaration_is_named_itself(tmp_path: Path) -> None:
     first = pack.declarations / "0001-a-change.toml"
     first.write_text(first.read_text("utf-8").replace("is recorded", "was never"), encoding="utf-8")
     assert found(pack) == [("0001-a-change.toml", "history was edited:")]
+
+
+@pytest.mark.parametrize(
+    ("copied", "behind"), [("0001-a-change.toml", "none"), ("0002-a-change.toml", "0001-a-change.toml")]
+)
+def test_a_declaration_that_was_slipped_in_is_named_itself(tmp_path: Path, copied: str, behind: str) -> None:
+    """And not the one that it stands behind, which is as it was."""
+    pack = small_pack(tmp_path)
+    shutil.copy(pack.declarations / copied, pack.declarations / "0003-zz.toml")
+    assert [str(finding) for finding in check_files(pack)] == [
+        f"0003-zz.toml: history was edited: it stands behind 0002-a-change.toml, and was written behind {behind}"
+    ]
+
+
+def test_declarations_that_changed_places_are_named_both(tmp_path: Path) -> None:
+    pack = small_pack(tmp_path)
+    first, second = (pack.declarations / f"000{number}-a-change.toml" for number in (1, 2))
+    written = first.read_bytes()
+    first.write_bytes(second.read_bytes())
+    second.write_bytes(written)
+    assert [finding.file for finding in check_files(pack)] == [first.name, second.name]
 
 
 def test_an_edited_hash_in_an_old_declaration_is_named_twice(tmp_path: Path) -> None:

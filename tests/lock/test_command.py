@@ -64,8 +64,9 @@ def test_a_scenario_that_is_not_there_is_told(pack: Pack, command: str) -> None:
     )
 
 
-def test_a_folder_without_scenarios_is_told(tmp_path: Path) -> None:
-    result = run(Pack(tmp_path), "check")
+@pytest.mark.parametrize("command", ["check", "list"])
+def test_a_folder_without_scenarios_is_told(tmp_path: Path, command: str) -> None:
+    result = run(Pack(tmp_path), command)
     assert (result.exit_code, lines(result)) == (2, [f"there are no scenarios in {tmp_path / 'lock'}"])
 
 
@@ -230,6 +231,23 @@ def test_an_interrupted_check_says_so_in_a_line(pack: Pack, monkeypatch: pytest.
     assert (result.exit_code, result.output.strip()) == (1, "Aborted!")
 
 
+@pytest.mark.parametrize(
+    "command",
+    [["check"], ["check", "--config", str(checkout() / "deploy" / "demo.toml")], ["record", "--all"]],
+    ids=["check", "check --config", "record"],
+)
+@pytest.mark.parametrize(("seconds", "is_told"), [(0.0, True), (600.0, False)], ids=["slow", "quick"])
+def test_it_is_told_how_far_it_is(
+    pack: Pack, command: list[str], seconds: float, *, is_told: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Beside what it finds: that may be read by a program."""
+    monkeypatch.setattr("gateway.cli.lock.PROGRESS_SECONDS", seconds)
+    result = run(pack, *command)
+    assert result.exit_code == 0
+    assert ("1 of 2 scenarios are played" in result.stderr.splitlines()) is is_told
+    assert "are played" not in result.stdout
+
+
 # --- check --config ---------------------------------------------------------------------------------------------
 
 DEMO = Path(__file__).parents[2] / "deploy" / "demo.toml"
@@ -241,8 +259,9 @@ def test_a_configuration_is_played_and_read_not_judged(pack: Pack) -> None:
         0,
         [
             "the routes of 'gpt-demo' stand for a scenario's: a is first, b is second",
-            "not taken over: accounts and balances, keys and their limits, prices, names, how routes share "
-            "the turns, where it listens",
+            "not taken over: accounts and balances, keys and their limits, prices and max_output_tokens, names, "
+            "addresses, headers and credentials of upstreams, transports, how routes share the turns, where and how it "
+            "listens, the ledger",
             "",
             "0 of 2 scenarios go another way than by default",
         ],
@@ -270,11 +289,14 @@ def test_it_is_said_which_of_their_routes_are_used_and_which_not(pack: Pack, tmp
 
 
 def test_it_is_said_that_a_model_with_one_route_never_replays(pack: Pack, tmp_path: Path) -> None:
+    """And so it is seen (R14)."""
     file = their_file(tmp_path, "near", first_event_timeout=60)
-    assert lines(run(pack, "check", "--config", str(file)))[:2] == [
-        "the routes of 'theirs' stand for a scenario's: a is near, b is near",
-        "'theirs' has one route and so never replays (R14); where a scenario has two, that one stands for both",
+    shown = lines(run(pack, "check", "--config", str(file), R15))
+    assert shown[:2] == [
+        "the routes of 'theirs' stand for a scenario's: a is near",
+        "a scenario's b is missing, and 'theirs' with its one route never replays (R14)",
     ]
+    assert "1 of 1 scenarios go another way than by default" in shown
 
 
 def test_what_goes_another_way_is_counted_by_rule_and_the_first_are_shown(pack: Pack, tmp_path: Path) -> None:
@@ -303,6 +325,14 @@ def test_a_model_that_they_do_not_have_is_told(pack: Pack) -> None:
     assert (result.exit_code, lines(result)) == (
         2,
         [f"{DEMO}: there is no model 'gpt-nobody'; it has: gpt-demo, gpt-5.6-terra"],
+    )
+
+
+def test_a_model_of_no_configuration_is_told(pack: Pack) -> None:
+    result = run(pack, "check", "--model", "gpt-demo")
+    assert (result.exit_code, lines(result)) == (
+        2,
+        ["--model says of which model of a configuration the routes are; name that file with --config"],
     )
 
 

@@ -1,11 +1,13 @@
 """K1: a scenario is read with every mistake named: file, key, problem, fix."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from gateway.lock.pack import shipped
 from gateway.lock.player import play
+from gateway.lock.reading import read_playable
 from gateway.lock.scenario import ScenarioError, parse_scenario, read_scenario
 
 HEAD = 'about = "x"\nrules = ["R1"]\n'
@@ -26,12 +28,13 @@ def mistakes(text: str) -> list[str]:
         ('[[upstream]]\nroute = "a"\ndo = []', 'x.toml: upstream[0].do: is not a known key; did you mean "does"?'),
         (
             '[[upstream]]\nroute = "a"\ndoes = ["create"]',
-            "x.toml: upstream[0]: 'create' is not in the notation; begin it with one of: created, queued, in_progress, "
-            "delta, completed, incomplete, cancelled, failed, error, answer, comment, done, break, silence",
+            "x.toml: upstream[0].does[0]: 'create' is not in the notation; begin it with one of: created, queued, "
+            "in_progress, delta, completed, "
+            "incomplete, cancelled, failed, error, answer, comment, done, break, silence",
         ),
         (
             '[[fault]]\nstore = "ledger"\ncall = "reserv"\nhow = "raises"',
-            'x.toml: fault[0]: names a call that ledger does not have; did you mean "reserve"?',
+            'x.toml: fault[0].call: is no call of ledger; did you mean "reserve"?',
         ),
         (
             '[[client]]\nat = 1\ndoes = "jumps"',
@@ -40,12 +43,30 @@ def mistakes(text: str) -> list[str]:
         ),
         (
             '[[client]]\nat = 1\ndoes = "stalls"',
-            "x.toml: has a client that stalls for ever; let it read again or leave, at a time of its own",
+            "x.toml: client: stalls for ever; let it read again or leave, at a time of its own",
         ),
         (
             "[[client]]\nat = -1\ndoes = 'leaves'",
-            "x.toml: client[0].at: is not usable (Input should be greater than or equal to 0); compare it with the "
-            "other scenarios",
+            "x.toml: client[0].at: is -1, which is too low; write 0 or more",
+        ),
+        (
+            '[[upstream]]\nroute = "a"\ndoes = "answer"',
+            'x.toml: upstream[0].does: must be a list; write it as ["first", "second"]',
+        ),
+        ("request = 1", "x.toml: request: must be a table; write it as [table] with keys below, or as { key = value }"),
+        ("upstream = 1", "x.toml: upstream: must be a list; write each of them as a table [[upstream]]"),
+        (
+            "cases = ['7']",
+            "x.toml: cases[0]: must be a whole number; write it without quotes and without a decimal point",
+        ),
+        (
+            "[[client]]\nat = 1\ndoes = 'sends'\nhex = 'xyz'",
+            "x.toml: client[0].hex: is not in the form that it needs; write what matches ^([0-9a-fA-F]{2})*$",
+        ),
+        (
+            "[differs]\nclients = 'x'",
+            "x.toml: differs.clients: is not one of the words allowed here; write 'client', 'upstream', 'money' or "
+            "'records'",
         ),
         (
             '[[upstream]]\nroute = "a"\nrefuses = true\ndoes = ["answer"]',
@@ -93,6 +114,60 @@ def test_a_value_out_of_bounds_is_named_with_its_place(text: str, place: str) ->
 
 def test_all_mistakes_are_told_at_once() -> None:
     assert len(mistakes("rule = []\n[house]\ndrain_at = 1\n[[client]]\nat = 1")) == 3
+
+
+MISTAKES = """
+[[upstream]]
+route = "d"
+does = ["create", 3.0, { together = [1.0] }]
+[[fault]]
+store = "ledger"
+call = "reserv"
+how = "rises"
+[[client]]
+at = 1
+does = "stalls"
+[[call]]
+path = "x"
+[config.server]
+drain_timeout = -1
+start = "soon"
+[config.route]
+idle_timeot = 5
+"""
+
+
+def test_no_mistake_hides_another(tmp_path: Path) -> None:
+    """Neither of the same reply, nor of another table, nor of what is configured."""
+    file = tmp_path / "x.toml"
+    file.write_text(f'about = "x"\nrules = ["B99"]\n{MISTAKES}', encoding="utf-8")
+    with pytest.raises(ScenarioError) as raised:
+        read_playable(file)
+    assert [problem.path for problem in raised.value.problems] == [
+        "rules[0]",
+        "client",
+        "call",
+        "upstream[0].route",
+        "upstream[0].does[0]",
+        "upstream[0].does[2]",
+        "fault[0].call",
+        "fault[0].how",
+        "server.start",
+        "server.drain_timeout",
+        "routes.a.idle_timeot",
+        "routes.b.idle_timeot",
+        "routes.c.idle_timeot",
+    ]
+
+
+@pytest.mark.parametrize("text", ["config = 1", "[config]\nroutes = 1", "upstream = 1", "upstream = [1]", "config ="])
+def test_of_what_is_no_table_nothing_is_told_twice(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "x.toml"
+    file.write_text(text, encoding="utf-8")
+    with pytest.raises(ScenarioError) as raised:
+        read_playable(file)
+    paths = [problem.path for problem in raised.value.problems]
+    assert len(paths) == len(set(paths))
 
 
 def test_a_configuration_that_no_operator_could_write_is_told_by_its_key() -> None:

@@ -5,9 +5,10 @@ from pathlib import Path
 import pytest
 
 from gateway.config import Config, parse
+from gateway.config.tables import ANY_NAME, SECTIONS
 from gateway.lock import player
 from gateway.lock.pack import shipped
-from gateway.lock.theirs import Otherwise, played_with, stand_ins
+from gateway.lock.theirs import NOT_TAKEN_OVER, ROUTE_FIELDS, SERVER_FIELDS, Otherwise, left_out, played_with, stand_ins
 
 FILE = """
 [server]
@@ -20,6 +21,7 @@ balance = "unlimited"
 [keys.x]
 account = "x"
 secret = {{ inline = "other-key" }}
+{key}
 [routes.near]
 base_url = "http://near.test/v1"
 credential = "none"
@@ -36,9 +38,14 @@ routes = {routes}
 
 
 def theirs(
-    server: str = "", limits: str = "", near: str = "", far: str = "", routes: str = '["near", "far"]'
+    server: str = "",
+    limits: str = "",
+    key: str = "",
+    near: str = "",
+    far: str = "",
+    routes: str = '["near", "far"]',
 ) -> Config:
-    text = FILE.format(server=server, limits=limits, near=near, far=far, routes=routes)
+    text = FILE.format(server=server, limits=limits, key=key, near=near, far=far, routes=routes)
     return parse(text, file="their.toml", environ={}, directory=Path())
 
 
@@ -62,6 +69,7 @@ def test_a_configuration_of_defaults_changes_nothing() -> None:
         ({"server": 'absent_store = "false"'}, "r10-store-left-out"),
         ({"server": 'failed_metered = "void"'}, "r4-failure-with-usage"),
         ({"server": 'start = "early"'}, "r15-break-before-the-first-event"),
+        ({"server": "replay_expanded_continuations = true"}, "w10-an-expanded-continuation-is-not-replayed"),
         ({"limits": "hold_events_max = 1"}, "b1-reserved-and-settled-once"),
     ],
     ids=str,
@@ -76,9 +84,11 @@ def test_what_a_scenario_sets_itself_stays_as_it_is() -> None:
     assert otherwise(config, "t2-of-the-route", "r6-failure-at-the-idle-limit", "r7-held-events") == []
 
 
-def test_one_route_stands_for_all() -> None:
-    config = theirs(near="first_event_timeout = 5", routes='["near"]')
-    assert [found.name for found in otherwise(config, "t2-of-the-second-attempt")] == ["t2-of-the-second-attempt"]
+def test_with_one_route_nothing_is_replayed() -> None:
+    """R14: the second is missing in what is played."""
+    (found,) = otherwise(theirs(routes='["near"]'), "r15-break-before-the-first-event")
+    split = found.lines.index("http, with these settings:")
+    assert [any("R14" in line for line in half) for half in (found.lines[:split], found.lines[split:])] == [False, True]
 
 
 @pytest.mark.parametrize(
@@ -86,11 +96,70 @@ def test_one_route_stands_for_all() -> None:
     [
         ("r15-break-before-the-first-event", ["x", "y", "z"], {"a": "x", "b": "y"}),
         ("r11-second-failure", ["x", "y", "z"], {"a": "x", "b": "y", "c": "z"}),
-        ("r11-second-failure", ["x", "y"], {"a": "x", "b": "y", "c": "y"}),
+        ("r11-second-failure", ["x", "y"], {"a": "x", "b": "y", "c": None}),
+        ("r11-second-failure", ["x"], {"a": "x", "b": None, "c": None}),
     ],
 )
-def test_their_routes_stand_for_a_scenarios_in_order(name: str, routes: list[str], standing: dict[str, str]) -> None:
+def test_their_routes_stand_for_a_scenarios_in_order(
+    name: str, routes: list[str], standing: dict[str, str | None]
+) -> None:
     assert stand_ins(shipped(), [name], routes) == standing
+
+
+def test_a_route_that_drains_is_taken_over() -> None:
+    """C3."""
+    (found,) = otherwise(theirs(near='state = "drain"'), "r15-break-before-the-first-event")
+    assert found.lines[found.lines.index("http, with these settings:") + 2].split()[:2] == ["0", "b"]
+
+
+def test_a_limit_of_a_requests_size_is_taken_over() -> None:
+    """C5."""
+    (found,) = otherwise(theirs(near="request_bytes_max = 5"), "r15-break-before-the-first-event")
+    assert found.lines[found.lines.index("http, with these settings:") + 2].split()[:2] == ["0", "b"]
+
+
+def test_keys_that_all_say_never_are_taken_over() -> None:
+    """R10a."""
+    (found,) = otherwise(theirs(key='replay = "never"'), "r15-break-before-the-first-event")
+    assert any("R10a" in line for line in found.lines)
+    assert otherwise(theirs(key='replay = "never"'), "r10a-by-key") == []
+
+
+OTHER_KEY = '[keys.other]\naccount = "x"\nsecret = { inline = "k2" }\n'
+
+
+@pytest.mark.parametrize(
+    ("models", "is_told"),
+    [("", True), ('models = ["their-model"]', True), ('models = ["another"]', False)],
+    ids=["of all models", "of this model", "of another model"],
+)
+def test_where_keys_differ_none_is_taken_over_and_that_is_said(models: str, is_told: bool) -> None:
+    config = theirs(key=f'replay = "never"\n{OTHER_KEY}{models}', far='[models.another]\nroutes = ["near"]')
+    assert (otherwise(config, "r15-break-before-the-first-event") == []) is is_told
+    assert any(words.startswith('replay = "never" of x,') for words in left_out(config, "their-model")) is is_told
+
+
+def test_a_transport_that_is_not_taken_over_is_named() -> None:
+    assert "transports" in left_out(theirs(), "their-model")
+    told = left_out(theirs(far='transport = "websocket"'), "their-model")
+    assert 'transports (transport = "websocket" of far)' in told
+
+
+def test_what_a_swap_sets_stays_as_it_is() -> None:
+    """C2."""
+    assert otherwise(theirs(near="idle_timeout = 20"), "c2-a-route-that-was-changed") == []
+
+
+def test_each_key_of_a_configuration_is_taken_over_or_named() -> None:
+    """A new one has to be sorted: nothing is left out in silence."""
+    form = {".".join(part for part in place if part != ANY_NAME): section for place, section in SECTIONS.items()}
+    whole = {f"{place}.{key}" for place, section in form.items() for key in section.model_fields}
+    within = {key for key in whole if key.rpartition(".")[0] in whole}
+    taken = {f"server.{key}" for key in SERVER_FIELDS} | {f"routes.{key}" for key in ROUTE_FIELDS} | {"keys.replay"}
+    taken |= {key for key in whole if key.partition(".")[0] in ("limits", "estimate")}
+    named = {key for keys in NOT_TAKEN_OVER.values() for key in keys}
+    assert not taken & named
+    assert taken | named == whole - within - {"routes.profile"}  # that says what the others are if they are left out
 
 
 def test_a_crash_under_their_settings_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -79,17 +79,37 @@ def test_an_older_one_that_was_edited_is_named_once(pack: Pack) -> None:
 
 @pytest.mark.parametrize(
     ("old", "new"),
-    [("- Changed: ", "- "), ("- Changed: r15", "- a line of its own\n- Changed: r15"), (CHANGELOG_MARKS.end, "")],
-    ids=["a line without its section is still one", "a line that tells of none", "no marks"],
+    [("- Changed: r15", "- a line of its own\n- Changed: r15"), (CHANGELOG_MARKS.end, "")],
+    ids=["a line that tells of none", "no marks"],
 )
 def test_a_changelog_that_was_damaged_is_named(pack: Pack, old: str, new: str) -> None:
     replaced(old, new)(pack.root.parent / "CHANGELOG.md")
-    assert {file for file, _ in found(pack)} == (set() if new == "- " else {"CHANGELOG.md"})
+    assert {file for file, _ in found(pack)} == {"CHANGELOG.md"}
 
 
-def test_of_a_pack_that_no_changelog_tells_of_nothing_is_said(tmp_path: Path) -> None:
-    pack = small_pack(tmp_path)
-    write_changelog(pack).unlink()
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [("- Changed: r15", "- Nonsense: r15"), ("- Changed: r15", "- r15"), ("first-event is recorded", "is so")],
+    ids=["the section", "no section", "the text"],
+)
+def test_other_words_than_a_declaration_has_are_named(pack: Pack, old: str, new: str) -> None:
+    """What readers are told is as much a part of the history as the hash."""
+    replaced(old, new)(pack.root.parent / "CHANGELOG.md")
+    assert [str(finding) for finding in check_files(pack)] == [
+        f"CHANGELOG.md: tells of {NEWEST} in other words than that has; `gateway lock table` writes it"
+    ]
+
+
+def test_a_changelog_that_was_deleted_is_named(pack: Pack) -> None:
+    """Else the newest declaration could be edited behind its witness's back."""
+    (pack.root.parent / "CHANGELOG.md").unlink()
+    replaced("is recorded", "was always so")(pack.declarations / NEWEST)
+    assert found(pack) == [("CHANGELOG.md", "is missing")]
+
+
+def test_of_a_pack_outside_of_a_checkout_nothing_is_told(tmp_path: Path) -> None:
+    pack = small_pack(tmp_path / "fixtures")
+    replaced("is recorded", "was always so")(pack.declarations / NEWEST)
     assert found(pack) == []
 
 

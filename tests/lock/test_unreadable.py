@@ -1,5 +1,6 @@
 """What cannot be read is refused by its file's name, in a line: nothing is waited for, and nobody sees a traceback."""
 
+import errno
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -91,6 +92,27 @@ def test_a_transcript_that_cannot_be_read_is_refused_by_every_command(
 def test_a_declaration_that_cannot_be_read_is_a_finding(pack: Pack, damage: str) -> None:
     DAMAGES[damage](pack.declarations / "0003-x.toml")
     assert [line for line in refused(run(pack, "check")) if line.startswith("0003-x.toml: ")]
+
+
+@pytest.mark.parametrize("folder", ["lock", "declarations", "lock/more"])
+@pytest.mark.parametrize("command", [["check"], ["list"], ["show", R9], ["record", R9], ["table"]], ids=str)
+def test_a_folder_that_may_not_be_read_is_named(
+    pack: Pack, command: list[str], folder: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It looks like an empty one to `glob`. Whoever runs the tests may be allowed everything: so it is refused here."""
+    hidden, scandir = pack.root / folder, os.scandir
+    hidden.mkdir(exist_ok=True)
+
+    def refusing(path: str | Path = ".") -> object:
+        if Path(path) == hidden:
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", refusing)
+    result = run(pack, *command)
+    is_needed = folder == "lock" or command[0] in ("check", "record")
+    assert (f"{hidden}: cannot be read (Permission denied)" in result.output) is is_needed
+    assert result.exit_code == (2 if is_needed else 0)
 
 
 @pytest.mark.parametrize("make", [a_fifo, a_dangling_link])
