@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any, Final
 
-from gateway.core import sse
+from gateway.core import alias, sse
 from gateway.core.events import Event, classify, parse_object
 from gateway.core.failures import Failure, FailureKind, failure_from_answer, gateway_failure
 from gateway.core.routing import next_route
-from gateway.core.sse import SSEParser, block_data, read_block
+from gateway.core.sse import SSEParser, block_data, read_block, sse_block
 from gateway.encodings import decoder_for
 from gateway.lock.mutants.flips import Flip, Mutant, everywhere, swapped
 from gateway.ports import Model, Route
@@ -19,6 +19,7 @@ from gateway.turn.house import StandingHouse
 from gateway.turn.running import RunningTurn
 from gateway.turn.tables import Tables
 from gateway.upstream import answers
+from gateway.upstream import sse as upstream_sse
 from gateway.upstream.sse import SSEUpstream
 
 
@@ -38,6 +39,16 @@ def _bytes() -> Iterator[Mutant]:
         ("P5",),
         everywhere(block_data, lambda block: block_data(block).split(b"\n")[0]),
     )
+    yield Mutant(
+        "P5: spaces of data lines are cut", ("P5", "E10"), swapped(sse, "_data_of", lambda line: line[5:].strip())
+    )
+    yield Mutant("P6: missing line ends are LF", ("P6", "P1"), swapped(sse, "_missing_line_ends", _line_feeds))
+    yield Mutant("P9: content types are in small letters", ("P9",), swapped(upstream_sse, "_is_event_stream", _small))
+    yield Mutant("E10: a frame becomes one line", ("E10", "C5"), everywhere(sse_block, _one_line))
+    for sign in ".:-":
+        plain = re.compile(f"(?!.*[{sign}]){sse.PLAIN_NAME.pattern}")
+        yield Mutant(f"E10: no plain name has a {sign!r}", ("E10", "C5"), swapped(sse, "PLAIN_NAME", plain))
+    yield Mutant("M3: a space stands behind data", ("M3", "E10"), swapped(alias, "DATA_FIELDS", (b"data: ",)))
     yield Mutant("P6: a pending event never counts", ("P6",), swapped(SSEParser, "receive_end", _never_whole))
     yield Mutant("P8: any encoding is none", ("P8",), everywhere(decoder_for, lambda _encoding: decoder_for("")))
     yield Mutant("E7: the event line is trusted", ("E7",), everywhere(read_block, _as_its_line_says))
@@ -46,6 +57,18 @@ def _bytes() -> Iterator[Mutant]:
 def _two_line_feeds(_parser: SSEParser, buffer: bytes | bytearray, start: int) -> int | None:
     found = buffer.find(b"\n\n", start)
     return None if found < 0 else found + 2
+
+
+def _line_feeds(pending: bytes) -> bytes:
+    return b"\n" if pending.endswith((b"\r", b"\n")) else b"\n\n"
+
+
+def _small(head: Any) -> bool:
+    return any(name == "content-type" and value.startswith("text/event-stream") for name, value in head)
+
+
+def _one_line(event_type: str, payload: bytes) -> bytes:
+    return sse_block(event_type, payload.replace(b"\n", b" "))
 
 
 def _never_whole(_parser: SSEParser, *, clean: bool) -> None:
