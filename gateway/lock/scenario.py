@@ -14,6 +14,7 @@
     [[call]]                              a call about a response, over HTTP, behind the requests
     [house]  [[fault]]  [config]          how the house stands, what a store does wrong, what the operator configured
     [[swap]]                              another table of routes, from a time on (C2)
+    tells_whole_records = true            records tell of door, key, client, money and each kind of token, too
     [differs]                             columns in which the doors differ, and why
 
 Every mistake is told at once, with file, key and fix.
@@ -242,6 +243,9 @@ class Scenario(Section):
     fault: tuple[Fault, ...] = Field(default=(), strict=False)
     swap: tuple[Swap, ...] = Field(default=(), strict=False)
     config: Annotated[dict[str, Members], AfterValidator(_routes_as_tables)] = Field(default={})
+    tells_whole_records: bool = Field(
+        default=False, description="whether records tell of door, key, client, money and each kind of token, too"
+    )
     differs: dict[Literal["client", "upstream", "money", "records"], str] = Field(default={})
 
     @model_validator(mode="after")

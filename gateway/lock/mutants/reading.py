@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
 from gateway.core import alias, sse
+from gateway.core.attempt import Attempt
 from gateway.core.events import Event, classify, parse_object
 from gateway.core.failures import Failure, FailureKind, failure_from_answer, gateway_failure
+from gateway.core.messages import Door
 from gateway.core.routing import next_route
 from gateway.core.sse import SSEParser, block_data, read_block, sse_block
 from gateway.encodings import decoder_for
 from gateway.lock.mutants.flips import Flip, Mutant, everywhere, swapped
-from gateway.ports import Model, Route
+from gateway.ports import Model, Route, TurnClosing, TurnOpening
+from gateway.turn import opening
+from gateway.turn.books import Books
 from gateway.turn.house import StandingHouse
 from gateway.turn.running import RunningTurn
 from gateway.turn.tables import Tables
@@ -28,7 +32,7 @@ def mutants() -> Iterator[Mutant]:
     yield from _bytes()
     yield from _answers()
     yield from _routes()
-    yield from _request_ids()
+    yield from _records()
 
 
 def _bytes() -> Iterator[Mutant]:
@@ -146,9 +150,46 @@ STANDS: Final[dict[str, Callable[[Tables, Model, Route], bool]]] = {
 }
 
 
-def _request_ids() -> Iterator[Mutant]:
-    """L1: whose an upstream's request id is."""
+def _records() -> Iterator[Mutant]:
+    """L1: whose an upstream's request id is, who asked, what was paid."""
     yield Mutant("L1: a request id stays for the next attempt", ("L1",), swapped(RunningTurn, "_replay", _with_its_id))
+    for field, value in ASKED.items():
+        yield Mutant(
+            f"L1: no {field} on record",
+            ("L1",),
+            swapped(opening, "TurnOpening", _opened_with(field, value)),
+            words=WHOLE,
+        )
+    for field, value in PAID.items():
+        closing = swapped(Books, "_turn_closing", _closed_with(field, value))
+        yield Mutant(f"L1: no {field} on record", ("L1",), closing, words=WHOLE)
+    for field in ("cached_tokens", "reasoning_tokens"):
+        yield Mutant(
+            f"L1: no {field} on record", ("L1",), swapped(Attempt, "report", _reported_without(field)), words=WHOLE
+        )
+
+
+WHOLE: Final = ("tells_whole_records",)
+ASKED: Final[Mapping[str, Any]] = {"key": "", "client_address": None, "door": Door.HTTP, "reserved_nanodollars": 0}
+PAID: Final[Mapping[str, Any]] = {"nanodollars": None, "flags": ()}
+_true_closing: Final = Books._turn_closing
+_true_report: Final = Attempt.report
+
+
+def _opened_with(field: str, value: Any) -> Callable[..., TurnOpening]:
+    return lambda **fields: TurnOpening(**{**fields, field: value})
+
+
+def _closed_with(field: str, value: Any) -> Callable[..., TurnClosing]:
+    return lambda books, finish, resolution: replace(_true_closing(books, finish, resolution), **{field: value})
+
+
+def _reported_without(field: str) -> Callable[..., Any]:
+    def report(attempt: Attempt, end: Any) -> Any:
+        true = _true_report(attempt, end)
+        return true if true.usage is None else replace(true, usage=replace(true.usage, **{field: 0}))
+
+    return report
 
 
 _true_replay: Final = RunningTurn._replay
