@@ -171,7 +171,8 @@ def _read_members(text: str) -> dict[str, Member]:
     try:
         return _scan_object(text)
     except json.JSONDecodeError as error:
-        raise MalformedBody(f"the body is not JSON: {error.msg} at character {error.pos}") from None
+        what = error.msg.removesuffix(" at")  # some of Python's own words end so, for a place to follow
+        raise MalformedBody(f"the body is not JSON: {what} at character {error.pos}") from None
     except RecursionError:
         raise MalformedBody("the body is nested too deeply") from None
 

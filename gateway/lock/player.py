@@ -60,7 +60,7 @@ def play_door(
     crash = next((client.crash for client in stage.clients if client.crash is not None), None)
     if crash is not None:
         raise Crashed(f"the gateway crashed on {door}: {crash!r}") from crash
-    return _columns(world, stage)
+    return _columns(world, stage, is_whole=scenario.tells_whole_records)
 
 
 def _innermost(error: BaseException) -> BaseException:
@@ -206,13 +206,14 @@ ACTS: Final[dict[str, Callable[[Client, ClientAct], None]]] = {
 # --- columns ----------------------------------------------------------------------------------------------------
 
 
-def _columns(world: World, stage: Stage) -> Columns:
+def _columns(world: World, stage: Stage, *, is_whole: bool) -> Columns:
     return {
         "client": [entry for client in stage.clients for entry in _frames(client)],
         "upstream": [_call(call) for call in world.calls],
         "money": world.stores.money([turn.opening.turn_id for turn in world.stores.turns]),
         "records": [
-            {"turn": number, **words_of_records(turn)} for number, turn in enumerate(world.stores.turns, start=1)
+            {"turn": number, **words_of_records(turn, is_whole=is_whole)}
+            for number, turn in enumerate(world.stores.turns, start=1)
         ],
     }
 

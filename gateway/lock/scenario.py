@@ -14,6 +14,7 @@
     [[call]]                              a call about a response, over HTTP, behind the requests
     [house]  [[fault]]  [config]          how the house stands, what a store does wrong, what the operator configured
     [[swap]]                              another table of routes, from a time on (C2)
+    tells_whole_records = true            records tell of door, key, client, money and each kind of token, too
     [differs]                             columns in which the doors differ, and why
 
 Every mistake is told at once, with file, key and fix; what two keys of a table make of each other is told when each of
@@ -281,6 +282,9 @@ class Scenario(Section):
         default={},
         description="tables of gateway.toml over the usual ones; `account`, `key` and `model` stand for the one of "
         "that kind, `route` for every route, `routes.a` for one",
+    )
+    tells_whole_records: bool = Field(
+        default=False, description="whether records tell of door, key, client, money and each kind of token, too"
     )
     differs: dict[Literal["client", "upstream", "money", "records"], str] = Field(
         default={}, description="the columns in which the doors differ, each with its why"

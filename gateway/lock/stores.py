@@ -116,33 +116,47 @@ def words_of_money(entry: Entry) -> str:
     return " ".join([MONEY_WORDS[entry.kind], *amount, *(flag.value for flag in entry.flags)])
 
 
-def words_of_records(turn: TurnRecord) -> dict[str, Any]:
-    """A turn as it stands on record (L1); times are seconds of the virtual clock. What is null or empty is left out."""
+def words_of_records(turn: TurnRecord, *, is_whole: bool = False) -> dict[str, Any]:
+    """A turn as it stands on record (L1); times are seconds of the virtual clock. What is null or empty is left out. If
+    it `is_whole`, what other columns tell as well is there, too: who asked, through which door, and the money."""
     closing = turn.closing
     told = {
         "account": turn.opening.account,
+        **(_asked_and_paid(turn) if is_whole else {}),
         "model": turn.opening.model,
         "client_retry_count": turn.opening.client_retry_count,
         "outcome": "open" if closing is None else closing.outcome,
         "failure": None if closing is None else _failure(closing.failure),
         "seconds": None if closing is None else seconds(closing.seconds),
         "response_id": None if closing is None else closing.response_id,
-        "attempts": [_attempt(attempt) for attempt in turn.attempts],
+        "attempts": [_attempt(attempt, is_whole=is_whole) for attempt in turn.attempts],
     }
     return {name: value for name, value in told.items() if value not in (None, [])}
+
+
+def _asked_and_paid(turn: TurnRecord) -> dict[str, Any]:
+    opening, closing = turn.opening, turn.closing
+    return {
+        "key": opening.key,
+        "door": opening.door.value,
+        "client": opening.client_address,
+        "reserved": opening.reserved_nanodollars,
+        "paid": None if closing is None else closing.nanodollars,
+        "flags": [] if closing is None else [flag.value for flag in closing.flags],
+    }
 
 
 def _failure(failure: Failure | None) -> str | None:
     return None if failure is None else f"{failure.code}, {failure.kind.value}, {failure.fault.value}'s fault"
 
 
-def _attempt(attempt: AttemptRecord) -> dict[str, Any]:
+def _attempt(attempt: AttemptRecord, *, is_whole: bool) -> dict[str, Any]:
     told = {"route": attempt.route, "opened_at": seconds(attempt.opened_at)}
-    closed = {"outcome": "open"} if attempt.closing is None else _closed(attempt.closing)
+    closed = {"outcome": "open"} if attempt.closing is None else _closed(attempt.closing, is_whole=is_whole)
     return told | {name: value for name, value in closed.items() if value not in (None, 0)}
 
 
-def _closed(closing: AttemptClosing) -> dict[str, Any]:
+def _closed(closing: AttemptClosing, *, is_whole: bool) -> dict[str, Any]:
     report = closing.report
     verdict, usage = report.verdict, report.usage
     return {
@@ -153,6 +167,7 @@ def _closed(closing: AttemptClosing) -> dict[str, Any]:
         "verdict": None if verdict is None else f"{verdict.rule} {verdict.reason.value}",
         "response_id": report.response_id,
         "usage": None if usage is None else f"{usage.input_tokens}/{usage.output_tokens}",
+        "parts": f"{usage.cached_tokens}/{usage.reasoning_tokens}" if is_whole and usage is not None else None,
         "house_pays": closing.house_nanodollars,
         "upstream_request_id": closing.upstream_request_id,
         "dropped_events": report.dropped_events,

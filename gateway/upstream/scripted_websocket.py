@@ -265,7 +265,7 @@ class _Peer:
 def _is_stream(reply: Reply) -> bool:
     content = next((value for name, value in reply.headers if name.lower() == "content-type"), "")
     encoding = next((value for name, value in reply.headers if name.lower() == "content-encoding"), "identity")
-    return 200 <= reply.status <= 299 and content.startswith("text/event-stream") and encoding == "identity"
+    return 200 <= reply.status <= 299 and content.lower().startswith("text/event-stream") and encoding == "identity"
 
 
 def _split(data: bytes) -> tuple[list[bytes], bytes]:

@@ -228,6 +228,17 @@ def test_requests_are_laid_over_the_request_and_that_over_the_usual_one() -> Non
     ]
 
 
+@pytest.mark.parametrize("is_whole", [False, True])
+def test_records_tell_who_asked_and_what_was_paid_if_a_scenario_wants_it(is_whole: bool) -> None:
+    """L1: what is absent stands in other columns, or is alike in all scenarios."""
+    written = f'tells_whole_records = {str(is_whole).lower()}\n[[upstream]]\nroute = "a"\ndoes = ["answer"]\n'
+    for door, columns in play(parse_scenario(HEAD + written, "x.toml"), "x.toml").items():
+        (record,) = columns["records"]
+        more = {"key": "main", "door": door, "client": "client.test", "reserved": 4_001_000, "paid": 7000}
+        assert {name: record[name] for name in more if name in record} == (more if is_whole else {})
+        assert record["attempts"][0].get("parts") == ("0/0" if is_whole else None)
+
+
 def test_the_routes_are_those_that_reply() -> None:
     assert parse_scenario(f'{HEAD}[[upstream]]\nroute = "b"\ndoes = []', "x.toml").routes == ("a", "b")
 

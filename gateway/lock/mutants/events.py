@@ -9,7 +9,16 @@ from typing import Any, Final
 
 from gateway.core import attempt, delivery, events
 from gateway.core.delivery import Delivery
-from gateway.core.events import EVENT_CLASSES, PARSED_TYPES, Event, EventClass, classify
+from gateway.core.events import (
+    CODE_CHARACTERS_MAX,
+    EVENT_CLASSES,
+    FIRST_MEMBER_IS_TYPE,
+    PARSED_TYPES,
+    Event,
+    EventClass,
+    classify,
+    read_event,
+)
 from gateway.core.failures import failure_from_events
 from gateway.downstream.errors import websocket_event
 from gateway.lock.mutants.flips import Flip, Mutant, both, everywhere, swapped, without
@@ -80,7 +89,15 @@ def _other_types() -> Iterator[Mutant]:
         "E3: an unknown type is neutral", ("E3",), both(with_care, swapped(events, "classify", unknown_is_neutral))
     )
     yield Mutant("E2: a foreign type is output", ("E2",), swapped(events, "classify", foreign_is_output))
+    yield Mutant("E7: output that is cut is output", ("E7",), everywhere(read_event, _by_its_beginning))
     yield Mutant("E2: a foreign type is lifecycle", ("E2",), swapped(events, "classify", foreign_is_lifecycle))
+
+
+def _by_its_beginning(data: bytes, block: bytes) -> Event | None:
+    known = FIRST_MEMBER_IS_TYPE.match(data)
+    if known is None or known[1] in PARSED_TYPES:
+        return read_event(data, block)
+    return Event(EventClass.OUTPUT, known[1].decode(), data, block, None)
 
 
 _WELL_KNOWN: Final = frozenset({"response.output_text.delta"})
@@ -98,6 +115,16 @@ def _places() -> Iterator[Mutant]:
         for path in paths:
             flip = swapped(events, table, without(paths, path))
             yield Mutant(f"{rules[0]}: {table.lower()} without {'.'.join(path)}", rules, flip)
+    for by in (1, -1):
+        flip = swapped(events, "CODE_CHARACTERS_MAX", CODE_CHARACTERS_MAX + by)
+        word = "longer" if by > 0 else "shorter"
+        yield Mutant(f"E8: a code is a character {word}", ("E8",), flip, words=("x" * CODE_CHARACTERS_MAX,))
+    yield Mutant(
+        "E8: control characters are a code",
+        ("E8",),
+        swapped(events, "_is_name", lambda text, characters_max: len(text) <= characters_max),
+        words=("\\ncode",),
+    )
 
 
 def _orders() -> Iterator[Mutant]:

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from datetime import datetime
 from functools import partial
 from typing import Any, Final
+from zoneinfo import ZoneInfo
 
 from gateway.config import Config
-from gateway.core import contents, events, ledger, money
-from gateway.core.accounts import Account, Book, SpendLimit
+from gateway.core import contents, events, ledger, money, whole
+from gateway.core.accounts import Account, Book, Reservation, SpendLimit
 from gateway.core.attempt import Attempt
+from gateway.core.delivery import Delivery
 from gateway.core.keys import Key
 from gateway.core.messages import AttemptEnded
 from gateway.core.money import (
     TOKENS_MAX,
+    TOKENS_PER_PRICE,
     UNMETERED_CHARGES,
     Basis,
     Cell,
@@ -30,6 +35,7 @@ from gateway.core.money import (
     text_tokens,
     usage_was_observed,
 )
+from gateway.core.request import TurnRequest
 from gateway.keys.windows import spend_limits
 from gateway.lock.mutants.flips import Flip, Mutant, added, everywhere, swapped, without
 from gateway.ports import Model
@@ -43,6 +49,9 @@ def mutants() -> Iterator[Mutant]:
     yield from _cells()
     yield from _metered_cells()
     yield from _figures()
+    yield from _parts()
+    yield from _balances()
+    yield from _windows()
     yield from _usages()
 
 
@@ -84,6 +93,7 @@ def _metered_cells() -> Iterator[Mutant]:
     for field in ("failed_metered", "delivered_unmetered"):
         flip = everywhere(charge_cell, _deaf_to(field))
         yield Mutant(f"B3: {field} is not asked", ("B3",), flip, words=(field,))
+    yield Mutant("B3: output that waits was delivered", ("B3", "T6"), swapped(Delivery, "issue", _handed_as_issued))
 
 
 def _deaf_to(field: str) -> Callable[[Ended, ChargePolicy], Cell]:
@@ -98,31 +108,18 @@ def _figures() -> Iterator[Mutant]:
     yield Mutant(
         "B4: an estimate may be above the reservation", ("B4",), added(money, "min", lambda _first, cost: cost)
     )
-    yield Mutant("B4: audio is text", ("B4",), swapped(events, "BASE64_TYPES", frozenset()))
-    yield Mutant("B4: base64 of the request is text", ("B4",), swapped(contents, "ENCODED_KEYS", frozenset()))
-    yield Mutant("B4: a file counts for nothing", ("B4",), swapped(contents, "_FLAT_TYPES", contents.IMAGE_TYPES))
-    for name in sorted(contents.FILE_TYPES):
-        flip = swapped(contents, "_FLAT_TYPES", without(contents._FLAT_TYPES, name))
-        yield Mutant(f"B4: {name} counts for nothing", ("B4",), flip, words=(name,))
-    yield Mutant("B4: an image counts for nothing", ("B4",), swapped(contents, "_FLAT_TYPES", contents.FILE_TYPES))
     yield Mutant("B4: escapes are counted as they stand", ("B4",), swapped(events, "_unescaped_bytes", len))
     yield Mutant(
         "B6: the reservation is at the cheapest route", ("B6", "M2"), everywhere(reservation_nanodollars, _cheapest)
     )
     yield Mutant("B6: the model's limit is reserved", ("B6",), change=_limit_of_the_model)
-    yield Mutant("B6: a balance of zero is overdrawn", ("B6",), swapped(ledger, "_flag_overdraft", _flagged_at_zero))
     yield Mutant(
-        "B6: nothing is overdrawn", ("B6",), swapped(ledger, "_flag_overdraft", lambda _account, _reserved, end: end)
+        "B6: cached input is never the dearest", ("B6", "B2"), swapped(money, "_ceiling_nanodollars", _uncached_ceiling)
     )
-    yield Mutant("B6: what a key may spend is not asked", ("B6", "X2"), everywhere(spend_limits, lambda _key, _now: ()))
-    for by in (1, -1):
-        word = "more" if by > 0 else "less"
-        flip = everywhere(spend_limits, partial(_spend_limits, by))
-        yield Mutant(f"B6: a key may spend a nano-dollar {word}", ("B6", "X2"), flip, words=("spend_per_",))
-    for length in ("day", "month"):
-        flip = everywhere(spend_limits, partial(_other_windows, f":{length}:"))
-        yield Mutant(f"B6: no key has a limit per {length}", ("B6", "X2"), flip, words=(f"spend_per_{length}",))
-    yield Mutant("B6: what is refunded counts as spent", ("B6", "X2"), swapped(Book, "spend", _never_given_back))
+    yield Mutant("B6: a reservation is rounded down", ("B1", "B6"), swapped(money, "_ceiling_nanodollars", _floor))
+    for name, limit in OUTPUT_LIMITS.items():
+        flip = swapped(TurnRequest, "max_output_tokens", property(limit))
+        yield Mutant(f"B6: {name}", ("B6",), flip, words=("max_output_tokens",))
     yield Mutant(
         "B2: nothing is known of what was discarded",
         ("R4", "L1"),
@@ -133,6 +130,46 @@ def _figures() -> Iterator[Mutant]:
         for name in getattr(contents, table):
             flip = swapped(contents, table, without(getattr(contents, table), name))
             yield Mutant(f"B4: {name} is not counted", ("B4", "B6"), flip, words=(f'"{name}"', f"{name} ="))
+
+
+def _parts() -> Iterator[Mutant]:
+    """B4: what is text, and what counts flat."""
+    yield Mutant("B4: audio is text", ("B4",), swapped(events, "BASE64_TYPES", frozenset()))
+    yield Mutant("B4: base64 of the request is text", ("B4",), swapped(contents, "ENCODED_KEYS", frozenset()))
+    yield Mutant("B4: a file counts for nothing", ("B4",), swapped(contents, "_FLAT_TYPES", contents.IMAGE_TYPES))
+    yield Mutant("B4: an image counts for nothing", ("B4",), swapped(contents, "_FLAT_TYPES", contents.FILE_TYPES))
+    for module, table, what in (
+        (contents, "_FLAT_TYPES", "counts for nothing"),
+        (contents, "ENCODED_KEYS", "is text"),
+        (events, "BASE64_TYPES", "is text"),
+        (whole, "TEXT_KEYS", "is no text"),
+    ):
+        entries = getattr(module, table)
+        for name in sorted(entries):
+            yield Mutant(f"B4: {name} {what}", ("B4",), swapped(module, table, without(entries, name)), words=(name,))
+
+
+def _balances() -> Iterator[Mutant]:
+    """B6, B8: what becomes of an account."""
+    for name, overdraft in OVERDRAFTS.items():
+        yield Mutant(f"B6: {name}", ("B6",), swapped(ledger, "_flag_overdraft", overdraft))
+    yield Mutant("B8: what is charged stays", ("B8", "B6"), swapped(ledger, "_move", _moved("balance")))
+    yield Mutant("B8: what was set aside stays so", ("B8", "B6"), swapped(ledger, "_move", _moved("open")))
+
+
+def _windows() -> Iterator[Mutant]:
+    """B6: what a key may spend."""
+    yield Mutant("B6: what a key may spend is not asked", ("B6", "X2"), everywhere(spend_limits, lambda _key, _now: ()))
+    for by in (1, -1):
+        word = "more" if by > 0 else "less"
+        flip = everywhere(spend_limits, partial(_spend_limits, by))
+        yield Mutant(f"B6: a key may spend a nano-dollar {word}", ("B6", "X2"), flip, words=("spend_per_",))
+    for length in ("day", "month"):
+        flip = everywhere(spend_limits, partial(_other_windows, f":{length}:"))
+        yield Mutant(f"B6: no key has a limit per {length}", ("B6", "X2"), flip, words=(f"spend_per_{length}",))
+    yield Mutant("B6: what is refunded counts as spent", ("B6", "X2"), swapped(Book, "spend", _never_given_back))
+    for name, limits in OTHER_WINDOWS.items():
+        yield Mutant(f"B6: {name}", ("B6", "X2"), everywhere(spend_limits, limits), words=("time_zone",))
 
 
 def _prices() -> Iterator[Mutant]:
@@ -147,16 +184,70 @@ def _prices() -> Iterator[Mutant]:
     )
     yield Mutant("B2: input is free", ("B2", "B1"), price(lambda held: replace(held, input=0)))
     yield Mutant("B2: output is free", ("B2", "B1"), price(lambda held: replace(held, output=0)))
+    yield Mutant("B1: a cost is rounded down", ("B1", "B2"), swapped(Price, "cost_nanodollars", _rounded_down))
 
 
 _true_cost: Final = Price.cost_nanodollars
 _true_report: Final = Attempt.report
 _true_overdraft: Final = ledger._flag_overdraft
 _true_spend: Final = Book.spend
+_true_ceiling: Final = money._ceiling_nanodollars
+_true_move: Final = ledger._move
+_true_issue: Final = Delivery.issue
 
 
 def _cheapest(input_tokens: int, output_tokens: int, prices: tuple[Price, ...]) -> int:
     return min(reservation_nanodollars(input_tokens, output_tokens, (price,)) for price in prices)
+
+
+def _rounded_down(held: Price, usage: Usage) -> int:
+    return -_true_cost(Price(-held.input, -held.cached_input, -held.output, -held.reasoning), usage)
+
+
+def _floor(price: Price, input_tokens: int, output_tokens: int) -> int:
+    dearest = input_tokens * max(price.input, price.cached_input) + output_tokens * max(price.output, price.reasoning)
+    return dearest // TOKENS_PER_PRICE
+
+
+def _uncached_ceiling(price: Price, input_tokens: int, output_tokens: int) -> int:
+    return _true_ceiling(replace(price, cached_input=0), input_tokens, output_tokens)
+
+
+def _whole_limit(request: TurnRequest) -> int | None:
+    value = request.body.get("max_output_tokens")
+    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
+
+
+def _any_limit(request: TurnRequest) -> int | None:
+    value = request.body.get("max_output_tokens")
+    return math.ceil(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+
+def _true_is_one(request: TurnRequest) -> int | None:
+    value = request.body.get("max_output_tokens")
+    return math.ceil(value) if isinstance(value, int | float) and value >= 0 else None
+
+
+OUTPUT_LIMITS: Final[dict[str, Callable[[TurnRequest], int | None]]] = {
+    "a fraction is no limit of the output": _whole_limit,
+    "less than nothing is a limit of the output": _any_limit,
+    "a truth is a limit of the output": _true_is_one,
+}
+
+
+def _handed_as_issued(delivery: Delivery, issued: Any, at: float) -> None:
+    _true_issue(delivery, issued, at)
+    delivery.output_was_handed = delivery.output_was_issued
+
+
+def _moved(kept: str) -> Callable[[Book, Account, Reservation, Any], None]:
+    """The account keeps that figure, whatever becomes of a reservation."""
+
+    def move(book: Book, account: Account, after: Reservation, flags: Any) -> None:
+        _true_move(book, account, after, flags)
+        book.put_account(replace(book.accounts[account.name], **{kept: getattr(account, kept)}))
+
+    return move
 
 
 def _limit_of_the_model(config: Config) -> Config:
@@ -170,12 +261,38 @@ def _flagged_at_zero(account: Account, reserved: int, end: Resolution) -> Resolu
     return _true_overdraft(replace(account, balance=account.balance - 1), reserved, end)
 
 
+def _flagged_without_limit(account: Account, reserved: int, end: Resolution) -> Resolution:
+    return _true_overdraft(replace(account, is_unlimited=False), reserved, end)
+
+
+OVERDRAFTS: Final[dict[str, Callable[[Account, int, Resolution], Resolution]]] = {
+    "a balance of zero is overdrawn": _flagged_at_zero,
+    "an unlimited account is overdrawn": _flagged_without_limit,
+    "nothing is overdrawn": lambda _account, _reserved, end: end,
+}
+
+
 def _spend_limits(by: int, key: Key, now: float) -> tuple[SpendLimit, ...]:
     return tuple(replace(held, nanodollars_max=held.nanodollars_max + by) for held in spend_limits(key, now))
 
 
 def _other_windows(word: str, key: Key, now: float) -> tuple[SpendLimit, ...]:
     return tuple(held for held in spend_limits(key, now) if word not in held.window)
+
+
+def _by_the_day(key: Key, now: float) -> tuple[SpendLimit, ...]:
+    day = datetime.fromtimestamp(now, ZoneInfo(key.limits.time_zone)).date()
+    return tuple(replace(held, window=f"{held.window}/{day}") for held in spend_limits(key, now))
+
+
+def _by_utc(key: Key, now: float) -> tuple[SpendLimit, ...]:
+    return spend_limits(replace(key, limits=replace(key.limits, time_zone="UTC")), now)
+
+
+OTHER_WINDOWS: Final[dict[str, Callable[[Key, float], tuple[SpendLimit, ...]]]] = {
+    "a month is a day": _by_the_day,
+    "every key's time zone is UTC": _by_utc,
+}
 
 
 def _never_given_back(book: Book, windows: Any, nanodollars: int) -> None:
@@ -218,6 +335,10 @@ def _usages() -> Iterator[Mutant]:
     yield Mutant("B5: less than nothing is nothing", ("B5",), everywhere(read_usage, less_than_nothing))
     yield Mutant("B5: a part may be above its whole", ("B5", "B2"), swapped(money, "_part", _any_part))
     yield Mutant("B5: the last usage decides, whatever it is", ("B5", "B3"), swapped(Attempt, "_read_usage", _the_last))
+    yield Mutant("B3: the first usage decides", ("B3", "B5"), swapped(Attempt, "_read_usage", _the_first))
+    yield Mutant(
+        "B5: a part that is null is none", ("B5", "E8"), swapped(money, "_part", _no_null), words=('_tokens":null',)
+    )
     yield Mutant("B5: any zeros are a usage", ("B5", "R4"), swapped(Attempt, "_read_usage", _zeros_too))
     yield Mutant("B5: zeros are no usage", ("B5",), everywhere(read_usage, zeros_are_none))
     yield Mutant("R4: a status' body is not read", ("R4", "B3"), swapped(Attempt, "read_end", _begun_alone))
@@ -231,6 +352,20 @@ _true_part: Final = money._part
 
 def _any_part(details: object, name: str, *, of: int | None) -> int | None:
     return _true_part(details, name, of=None if of is None else TOKENS_MAX)
+
+
+def _no_null(details: object, name: str, *, of: int | None) -> int | None:
+    is_null = isinstance(details, dict) and name in details and details[name] is None
+    return None if is_null else _true_part(details, name, of=of)
+
+
+_true_read: Final = Attempt._read_usage
+
+
+def _the_first(attempt: Attempt, found: object, is_final: bool) -> None:
+    before = attempt.usage
+    _true_read(attempt, found, is_final)
+    attempt.usage = before or attempt.usage
 
 
 def _the_last(attempt: Attempt, found: object, _is_final: bool) -> None:

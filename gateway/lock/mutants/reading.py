@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from gateway.core import sse
+from gateway.core import alias, sse
+from gateway.core.attempt import Attempt
 from gateway.core.events import Event, classify, parse_object
 from gateway.core.failures import Failure, FailureKind, failure_from_answer, gateway_failure
+from gateway.core.messages import Door
 from gateway.core.routing import next_route
-from gateway.core.sse import SSEParser, block_data, read_block
+from gateway.core.sse import SSEParser, block_data, read_block, sse_block
 from gateway.encodings import decoder_for
 from gateway.lock.mutants.flips import Flip, Mutant, everywhere, swapped
-from gateway.ports import Model, Route
+from gateway.ports import Model, Route, TurnClosing, TurnOpening
+from gateway.turn import opening
+from gateway.turn.books import Books
 from gateway.turn.house import StandingHouse
 from gateway.turn.running import RunningTurn
 from gateway.turn.tables import Tables
 from gateway.upstream import answers
+from gateway.upstream import sse as upstream_sse
 from gateway.upstream.sse import SSEUpstream
 
 
@@ -27,7 +32,7 @@ def mutants() -> Iterator[Mutant]:
     yield from _bytes()
     yield from _answers()
     yield from _routes()
-    yield from _request_ids()
+    yield from _records()
 
 
 def _bytes() -> Iterator[Mutant]:
@@ -38,6 +43,16 @@ def _bytes() -> Iterator[Mutant]:
         ("P5",),
         everywhere(block_data, lambda block: block_data(block).split(b"\n")[0]),
     )
+    yield Mutant(
+        "P5: spaces of data lines are cut", ("P5", "E10"), swapped(sse, "_data_of", lambda line: line[5:].strip())
+    )
+    yield Mutant("P6: missing line ends are LF", ("P6", "P1"), swapped(sse, "_missing_line_ends", _line_feeds))
+    yield Mutant("P9: content types are in small letters", ("P9",), swapped(upstream_sse, "_is_event_stream", _small))
+    yield Mutant("E10: a frame becomes one line", ("E10", "C5"), everywhere(sse_block, _one_line))
+    for sign in ".:-":
+        plain = re.compile(f"(?!.*[{sign}]){sse.PLAIN_NAME.pattern}")
+        yield Mutant(f"E10: no plain name has a {sign!r}", ("E10", "C5"), swapped(sse, "PLAIN_NAME", plain))
+    yield Mutant("M3: a space stands behind data", ("M3", "E10"), swapped(alias, "DATA_FIELDS", (b"data: ",)))
     yield Mutant("P6: a pending event never counts", ("P6",), swapped(SSEParser, "receive_end", _never_whole))
     yield Mutant("P8: any encoding is none", ("P8",), everywhere(decoder_for, lambda _encoding: decoder_for("")))
     yield Mutant("E7: the event line is trusted", ("E7",), everywhere(read_block, _as_its_line_says))
@@ -46,6 +61,18 @@ def _bytes() -> Iterator[Mutant]:
 def _two_line_feeds(_parser: SSEParser, buffer: bytes | bytearray, start: int) -> int | None:
     found = buffer.find(b"\n\n", start)
     return None if found < 0 else found + 2
+
+
+def _line_feeds(pending: bytes) -> bytes:
+    return b"\n" if pending.endswith((b"\r", b"\n")) else b"\n\n"
+
+
+def _small(head: Any) -> bool:
+    return any(name == "content-type" and value.startswith("text/event-stream") for name, value in head)
+
+
+def _one_line(event_type: str, payload: bytes) -> bytes:
+    return sse_block(event_type, payload.replace(b"\n", b" "))
 
 
 def _never_whole(_parser: SSEParser, *, clean: bool) -> None:
@@ -123,9 +150,46 @@ STANDS: Final[dict[str, Callable[[Tables, Model, Route], bool]]] = {
 }
 
 
-def _request_ids() -> Iterator[Mutant]:
-    """L1: whose an upstream's request id is."""
+def _records() -> Iterator[Mutant]:
+    """L1: whose an upstream's request id is, who asked, what was paid."""
     yield Mutant("L1: a request id stays for the next attempt", ("L1",), swapped(RunningTurn, "_replay", _with_its_id))
+    for field, value in ASKED.items():
+        yield Mutant(
+            f"L1: no {field} on record",
+            ("L1",),
+            swapped(opening, "TurnOpening", _opened_with(field, value)),
+            words=WHOLE,
+        )
+    for field, value in PAID.items():
+        closing = swapped(Books, "_turn_closing", _closed_with(field, value))
+        yield Mutant(f"L1: no {field} on record", ("L1",), closing, words=WHOLE)
+    for field in ("cached_tokens", "reasoning_tokens"):
+        yield Mutant(
+            f"L1: no {field} on record", ("L1",), swapped(Attempt, "report", _reported_without(field)), words=WHOLE
+        )
+
+
+WHOLE: Final = ("tells_whole_records",)
+ASKED: Final[Mapping[str, Any]] = {"key": "", "client_address": None, "door": Door.HTTP, "reserved_nanodollars": 0}
+PAID: Final[Mapping[str, Any]] = {"nanodollars": None, "flags": ()}
+_true_closing: Final = Books._turn_closing
+_true_report: Final = Attempt.report
+
+
+def _opened_with(field: str, value: Any) -> Callable[..., TurnOpening]:
+    return lambda **fields: TurnOpening(**{**fields, field: value})
+
+
+def _closed_with(field: str, value: Any) -> Callable[..., TurnClosing]:
+    return lambda books, finish, resolution: replace(_true_closing(books, finish, resolution), **{field: value})
+
+
+def _reported_without(field: str) -> Callable[..., Any]:
+    def report(attempt: Attempt, end: Any) -> Any:
+        true = _true_report(attempt, end)
+        return true if true.usage is None else replace(true, usage=replace(true.usage, **{field: 0}))
+
+    return report
 
 
 _true_replay: Final = RunningTurn._replay

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from types import ModuleType
@@ -11,6 +12,7 @@ from gateway.config import Config
 from gateway.core import contents, request
 from gateway.core import eligibility as law
 from gateway.core.eligibility import StatePolicy, eligibility, makes_store_explicit, reasons_on
+from gateway.core.events import lenient_integer
 from gateway.core.request import RequestBody, TurnRequest
 from gateway.lock.mutants.flips import Flip, Mutant, everywhere, swapped, without
 from gateway.lock.world import Change
@@ -22,6 +24,7 @@ TABLES: Final[tuple[tuple[ModuleType, str, tuple[str, ...]], ...]] = (
     (contents, "SCHEMA_KEYS", ("S5", "R10")),
     (contents, "SIDE_EFFECT_TOOLS", ("S6", "R10")),
     (request, "CUT_FOR_SSE", ("H3",)),
+    (request, "CUT_FOR_WEBSOCKET", ("H3", "C5")),
 )
 REASONS: Final[Mapping[str, tuple[str, ...]]] = {
     law.STORED: ("S1", "R10"),
@@ -138,9 +141,27 @@ def _policy(field: str, value: object) -> Change:
 def _members() -> Iterator[Mutant]:
     """H3, M3: the splices upward."""
     yield Mutant("H3: stream is not set", ("H3", "W2"), _body_for_sse(streams=False))
+    for name, lenient in DECODERS.items():
+        yield Mutant(f"H3: {name}", ("H3", "X2"), swapped(request, "_DECODER", lenient))
     yield Mutant("M3: the client's name goes up", ("M3", "H3"), _body_for_sse(renames=False))
 
 
+def _decoder(**otherwise: Any) -> json.JSONDecoder:
+    """As strict as the gateway's own, but for these."""
+    strict = {
+        "object_pairs_hook": request._unique_pairs,
+        "parse_constant": request._refuse_constant,
+        "parse_int": lenient_integer,
+        "strict": True,
+    }
+    return json.JSONDecoder(**{**strict, **otherwise})
+
+
+DECODERS: Final[Mapping[str, json.JSONDecoder]] = {
+    "NaN is a number": _decoder(parse_constant=float),
+    "a key may stand twice below": _decoder(object_pairs_hook=dict),
+    "a control character is text": _decoder(strict=False),
+}
 _true_body: Final = request.TurnRequest.body_for_sse
 
 
