@@ -34,6 +34,8 @@ from gateway.core.sse import sse_block
 
 UNLISTED: Final = PublicCode(502, "upstream_error")
 """The row for codes that are an upstream's own."""
+STORE_AWAY: Final = "ledger_unavailable"
+"""The one failure of a turn that has called nobody: to its client it is a refusal (X2)."""
 
 
 def to_json(value: Mapping[str, Any]) -> bytes:
@@ -66,7 +68,13 @@ def refusal_body(refusal: Refusal, request_id: str) -> bytes:
 
 def failure_body(failure: Failure, request_id: str) -> bytes:
     """X2: a failure of the gateway's making as an HTTP body."""
-    return to_json({"error": error_object(failure.code, failure.message, request_id)})
+    return to_json({"error": _failure_object(failure, request_id)})
+
+
+def _failure_object(failure: Failure, request_id: str) -> dict[str, Any]:
+    """Also on a WebSocket or a started stream a client may send again what nobody was called for."""
+    refused_as = PUBLIC_CODES[failure.code] if failure.code == STORE_AWAY else None
+    return error_object(failure.code, failure.message, request_id, refused_as=refused_as)
 
 
 # --- on a started SSE stream (X3, X5) ---------------------------------------------------------------------------
@@ -129,8 +137,7 @@ def _error_payload(failure: Failure, request_id: str, number: int | None) -> byt
     numbered = {} if number is None else {"sequence_number": number}
     if failure.answer is not None:
         return _answered_payload(failure.answer, request_id, numbered)
-    error = error_object(failure.code, failure.message, request_id)
-    return to_json(_flat(failure.status, error) | numbered)
+    return to_json(_flat(failure.status, _failure_object(failure, request_id)) | numbered)
 
 
 def _answered_payload(answer: UpstreamAnswer, request_id: str, numbered: Mapping[str, Any]) -> bytes:

@@ -36,7 +36,7 @@ from gateway.downstream.bodies import (
 )
 from gateway.downstream.connections import Wire
 from gateway.downstream.decoding import coding_of, receive_body
-from gateway.downstream.errors import failure_body, refusal_body, sse_failure
+from gateway.downstream.errors import STORE_AWAY, failure_body, refusal_body, sse_failure
 from gateway.downstream.headers import headers_down, retry_after
 from gateway.downstream.straight import StraightApp
 from gateway.measures import Meter, NoMeter
@@ -51,8 +51,6 @@ EVENT_STREAM: Final[Headers] = (
 WHOLE_BODY: Final[Headers] = (("cache-control", "no-store"),)
 JSON_CONTENT: Final = ("content-type", "application/json")
 RATE_LIMITED: Final = 429
-STORE_AWAY: Final = "ledger_unavailable"
-"""The one failure of a turn that has called nobody: to its client it is a refusal (X2)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -288,8 +286,7 @@ class HTTPClient:
         passed = _own_retry_after(failure) if answer is None else _passed(answer)
         retry: Headers = () if failure.status == RATE_LIMITED else (("x-should-retry", "false"),)
         if failure.code == STORE_AWAY:
-            refusal = Refusal(failure.code, failure.message)
-            body, retry = refusal_body(refusal, self._request_id), (("x-should-retry", "true"),)
+            retry = (("x-should-retry", "true"),)
         await self._write_whole(failure.status, (content, *self._own_headers(), *passed, *retry), body)
 
     async def _write_whole(self, status: int, headers: Headers, body: bytes) -> None:

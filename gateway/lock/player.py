@@ -13,7 +13,7 @@ from __future__ import annotations
 import gzip
 import json
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Final
 
@@ -87,10 +87,15 @@ class Stage:
         self._world = world
         self._door = door
         self._is_fast = world.gateway.config.server.data_plane == "fast"
-        self._headers: Headers = (
-            *(() if scenario.key == "" else (("authorization", f"Bearer {scenario.key}"),)),
+        self._headers = self._headers_of(scenario.key)
+
+    def _headers_of(self, key: str | None, own: Mapping[str, str] | None = None) -> Headers:
+        """What whoever has that key sends, the scenario's own if it is None."""
+        key = self._scenario.key if key is None else key
+        return (
+            *(() if key == "" else (("authorization", f"Bearer {key}"),)),
             ("content-type", "application/json"),
-            *scenario.headers.items(),
+            *{**self._scenario.headers, **(own or {})}.items(),
         )
 
     # --- requests -----------------------------------------------------------------------------------------------
@@ -109,12 +114,18 @@ class Stage:
     async def _call(self, call: ByIDCall) -> None:
         """One by-id call, to its end."""
         path, app = f"/v1/{call.path}", self._world.gateway.app
-        async with connect(app, "http", path, method=call.method, query=call.query, headers=self._headers) as client:
+        headers = self._headers_of(call.key)
+        async with connect(app, "http", path, method=call.method, query=call.query, headers=headers) as client:
             self.clients.append(client)
 
-    async def post_request(self, body: bytes, task_status: trio.TaskStatus[Client] = trio.TASK_STATUS_IGNORED) -> None:
+    async def post_request(
+        self,
+        body: bytes,
+        headers: Headers | None = None,
+        task_status: trio.TaskStatus[Client] = trio.TASK_STATUS_IGNORED,
+    ) -> None:
         """One connection, to its end; reports its client."""
-        scenario, headers = self._scenario, self._headers
+        scenario, headers = self._scenario, headers or self._headers
         if scenario.encoding is not None:
             body, headers = COMPRESSIONS[scenario.encoding](body), (*headers, ("content-encoding", scenario.encoding))
         app, is_fast = self._world.gateway.app, self._is_fast
@@ -123,6 +134,13 @@ class Stage:
         ) as client:
             self.clients.append(client)
             task_status.started(client)
+
+    async def open_socket(self, headers: Headers) -> None:
+        """Another WebSocket, on which nothing is asked."""
+        async with connect(self._world.gateway.app, "websocket", headers=headers, is_fast=self._is_fast) as client:
+            self.clients.append(client)
+            await client.wait_for(_is_over)
+            client.leave()
 
     async def send_requests(self) -> None:
         """One connection: each create when the one before has had its last word; then the client stays a while."""
@@ -143,8 +161,12 @@ class Stage:
         """The bodies, the door's own member first: so that both doors send the same bytes upstream."""
         if self._scenario.body is not None:
             return [self._scenario.body.encode()]
-        bodies = [{**first, **body} for body in self._scenario.bodies()]
-        return [json.dumps(body, separators=(",", ":"), ensure_ascii=False).encode() for body in bodies]
+        return [_json({**first, **body}) for body in self._scenario.bodies()]
+
+    def _posted(self, act: ClientAct) -> bytes:
+        if not act.request:
+            return self._written({"stream": True})[0]
+        return _json({"stream": True, **self._scenario.bodies()[0], **act.request})
 
     # --- what happens beside ------------------------------------------------------------------------------------
 
@@ -164,8 +186,11 @@ class Stage:
 
     def _do(self, act: ClientAct, nursery: trio.Nursery) -> None:
         for _ in range(act.times):
+            headers = self._headers_of(act.key, act.headers)
             if act.does == "posts":
-                nursery.start_soon(self.post_request, self._written({"stream": True})[0])
+                nursery.start_soon(self.post_request, self._posted(act), headers)
+            elif act.does == "connects":
+                nursery.start_soon(self.open_socket, headers)
             else:
                 ACTS[act.does](self.clients[-1], act)
 
@@ -175,6 +200,10 @@ COMPRESSIONS: Final[dict[str, Callable[[bytes], bytes]]] = {
     "deflate": zlib.compress,
     "zstd": zstd.compress,
 }
+
+
+def _json(body: Mapping[str, Any]) -> bytes:
+    return json.dumps(body, separators=(",", ":"), ensure_ascii=False).encode()
 
 
 def _has_last_words(turns: int) -> Callable[[Client], bool]:

@@ -132,6 +132,7 @@ def _routes_as_tables(config: dict[str, dict[str, Any]]) -> dict[str, dict[str, 
 
 
 Headers = Annotated[dict[str, str], AfterValidator(_as_headers)]
+Key = Annotated[str, AfterValidator(_as_key)]
 Members = Annotated[dict[str, Any], AfterValidator(_in_json)]
 RuleId = Annotated[str, AfterValidator(_known_rule)]
 Steps = Annotated[tuple[Annotated[Any, AfterValidator(_as_step)], ...], AfterValidator(_spoken)]
@@ -164,16 +165,27 @@ class UpstreamReply(Section):
 
 class ClientAct(Section):
     """What the client does beside its requests, at a time: `sends` a frame on its WebSocket, `posts` its request once
-    more, on a connection of its own."""
+    more, on an HTTP connection of its own, `connects` another WebSocket; as somebody else, if it is told to."""
 
     at: At = Field(description="seconds from the beginning")
-    does: Literal["leaves", "half-closes", "stalls", "reads", "sends", "posts"] = Field(
+    does: Literal["leaves", "half-closes", "stalls", "reads", "sends", "posts", "connects"] = Field(
         description="`reads` goes on after `stalls`; who `half-closes` says no more, and would still read"
     )
     frame: Members | None = Field(default=None, description="on a WebSocket: an object, sent as text")
     text: str | None = Field(default=None, description="a text frame as it is")
     hex: str | None = Field(default=None, description="a binary frame", pattern=r"^([0-9a-fA-F]{2})*$")
     times: int = Field(default=1, ge=1, le=STEPS_MAX, description="how often it does that, at once")
+    request: Members = Field(default={}, description="of a post: members on top of its first request's")
+    headers: Headers = Field(default={}, description="of another connection: over the scenario's own")
+    key: Key | None = Field(default=None, description="of another connection: in the place of the scenario's")
+
+    @model_validator(mode="after")
+    def _says_it_on_another_connection(self) -> ClientAct:
+        meant = {"posts": (), "connects": ("request",)}.get(self.does, ("request", "headers", "key"))
+        said = [name for name in meant if name in self.model_fields_set]
+        if said:
+            raise refusal(f"{self.does} with {' and '.join(said)}", "leave it out, or let it post")
+        return self
 
     @model_validator(mode="after")
     def _sends_something(self) -> ClientAct:
@@ -190,6 +202,7 @@ class ByIDCall(Section):
     at: At | None = Field(default=None, description="a second behind what was before if left out")
     method: Literal["GET", "DELETE", "POST"] = Field(default="GET", description="of the call")
     query: str = Field(default="", pattern=r"^[!-~]*$", description="what stands behind the question mark")
+    key: Key | None = Field(default=None, description="in the place of the scenario's")
 
 
 class House(Section):
@@ -261,9 +274,7 @@ class Scenario(Section):
         default=None, description="on HTTP: how the body is compressed, and what its header says"
     )
     headers: Headers = Field(default={}, description="of the request or the handshake")
-    key: Annotated[str, AfterValidator(_as_key)] = Field(
-        default="demo-key", description="what the client shows; none if it is empty"
-    )
+    key: Key = Field(default="demo-key", description="what the client shows; none if it is empty")
     subprotocols: tuple[str, ...] = Field(default=(), strict=False, description="on a WebSocket: what it offers")
     begins_at: At = Field(default=0.0, description="on a WebSocket: when its first request is made")
     stays_seconds: At = Field(default=2.0, description="on a WebSocket: for how long the client stays after its turns")

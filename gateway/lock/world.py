@@ -123,18 +123,19 @@ def _parsed(text: str, file: str) -> Config:
 
 def document(scenario: Scenario) -> dict[str, Any]:
     """The tables of the file: the house's own, and those of `config` over them. Its tables `account`, `key`, `route`
-    and `model` stand for the one of that kind, `route` for all of them."""
+    and `model` stand for the one of that kind, `route` for all of them; further accounts and keys stand beside it."""
     own = dict(scenario.config)
     account, key, model, every = (own.pop(name, {}) for name in ("account", "key", "model", "route"))
+    accounts, keys, models = (own.pop(name, {}) for name in ("accounts", "keys", "models"))
     each = own.pop("routes", {})
     routes = {name: {**_route(name), **every, **each.get(name, {})} for name in scenario.routes}
     return {
         **own,
         "server": {"allow_inline_secrets": True, **own.get("server", {})},
-        "accounts": {"main": {"balance": "1000", **account}},
-        "keys": {"main": {"account": "main", "secret": {"inline": KEY_SECRET}, **key}},
+        "accounts": {"main": {"balance": "1000", **account}, **accounts},
+        "keys": {"main": {"account": "main", "secret": {"inline": KEY_SECRET}, **key}, **keys},
         "routes": routes,
-        "models": {MODEL: {"routes": list(routes), "max_output_tokens": 1000, **model}},
+        "models": {MODEL: {"routes": list(routes), "max_output_tokens": 1000, **model}, **models},
     }
 
 

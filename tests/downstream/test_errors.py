@@ -306,3 +306,12 @@ def test_an_error_that_two_readers_would_read_as_two_gets_its_status_all_the_sam
     for payload in (b'{"type":"error","code":"a","code":"b"}', b'{"type":"error","x":NaN}'):
         frame = websocket_event(event_of(payload))
         assert frame == b'{"status":500,' + payload[1:]
+
+
+def test_a_client_may_send_again_what_nobody_was_called_for_through_either_door() -> None:
+    """X2, §0: an attempt that could not be recorded was not sent (L2)."""
+    told = DeliverFailure(gateway_failure(FailureKind.INTERNAL, "ledger_unavailable", "it is away"), None)
+    ((_, event),) = events_of(sse_failure(told, "req_1"))
+    bodies = [event, json.loads(websocket_failure(told, "req_1")), json.loads(failure_body(told.failure, "req_1"))]
+
+    assert [(body["error"]["retryable"], body["error"]["retry_after"]) for body in bodies] == [(True, 1)] * 3

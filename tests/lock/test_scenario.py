@@ -1,5 +1,6 @@
 """K1: a scenario is read with every mistake named: file, key, problem, fix."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +40,7 @@ def mistakes(text: str) -> list[str]:
         (
             '[[client]]\nat = 1\ndoes = "jumps"',
             "x.toml: client[0].does: is not one of the words allowed here; write 'leaves', 'half-closes', 'stalls', "
-            "'reads', 'sends' or 'posts'",
+            "'reads', 'sends', 'posts' or 'connects'",
         ),
         (
             '[[client]]\nat = 1\ndoes = "stalls"',
@@ -75,6 +76,14 @@ def mistakes(text: str) -> list[str]:
         (
             "[[client]]\nat = 1\ndoes = 'sends'",
             "x.toml: client[0]: sends with 0 frames; give `sends` one of `frame`, `text`, `hex`, others none",
+        ),
+        (
+            "[[client]]\nat = 1\ndoes = 'leaves'\nkey = 'k'",
+            "x.toml: client[0]: leaves with key; leave it out, or let it post",
+        ),
+        (
+            "[[client]]\nat = 1\ndoes = 'connects'\nkey = 'k'\nrequest = { input = 'x' }",
+            "x.toml: client[0]: connects with request; leave it out, or let it post",
         ),
         ('[headers]\nx = "a\\r\\ny: b"', "x.toml: headers: 'x' is no header; write a token and one line of Latin-1"),
         (
@@ -257,3 +266,51 @@ def test_a_call_that_is_none_is_named(line: str) -> None:
     """K1."""
     with pytest.raises(ScenarioError, match=r"call\[0\]"):
         parse_scenario(f'about = "x"\nrules = ["H2"]\ndoors = ["http"]\n[[call]]\n{line}\n', "x.toml")
+
+
+OTHERS = f"""{HEAD}doors = ["http"]
+headers = {{ session-id = "mine", openai-beta = "b" }}
+request = {{ instructions = "short" }}
+
+[[client]]
+at = 0.0
+does = "posts"
+key = "their-key"
+headers = {{ session-id = "theirs" }}
+request = {{ input = "other" }}
+
+[[call]]
+path = "models"
+key = ""
+
+[[upstream]]
+route = "a"
+does = [1.0, "answer"]
+
+[config.accounts.theirs]
+balance = "1"
+
+[config.keys.theirs]
+account = "theirs"
+secret = {{ inline = "their-key" }}
+"""
+
+
+def test_somebody_else_may_post_and_call_beside_the_scenarios_own_client() -> None:
+    """K1: with another key, of another account, on top of the first request and over the scenario's headers."""
+    columns = play(parse_scenario(OTHERS, "x.toml"), "x.toml")["http"]
+
+    assert sorted(turn["account"] for turn in columns["records"]) == ["main", "theirs"]
+    assert sorted(call["headers"]["session-id"] for call in columns["upstream"]) == ["mine", "theirs"]
+    bodies = sorted((json.loads(call["body"]) for call in columns["upstream"]), key=lambda body: body["input"])
+    assert [(body["input"], body["instructions"]) for body in bodies] == [("hi", "short"), ("other", "short")]
+    assert [entry["status"] for entry in columns["client"] if "status" in entry] == [200, 200, 401]
+
+
+def test_another_websocket_may_be_opened() -> None:
+    """K1."""
+    text = f'{HEAD}doors = ["websocket"]\n[[client]]\nat = 0.5\ndoes = "connects"\nkey = "nobody"\n'
+    columns = play(parse_scenario(f'{text}[[upstream]]\nroute = "a"\ndoes = ["answer"]', "x.toml"), "x.toml")
+
+    frames = columns["websocket"]["client"]
+    assert [(entry["at"], entry["status"]) for entry in frames if "status" in entry] == [(0.5, 401)]

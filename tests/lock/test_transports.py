@@ -59,6 +59,7 @@ OTHERWISE: Final[Mapping[str, str]] = {
     "w10-sealed-content-is-not-replayed": HELD,
     "w10-a-failure-evicts": NOWHERE,
     "w10-no-more-than-the-limit": NOWHERE,
+    "w10-only-what-completed-is-remembered": NOWHERE,
     "w10-a-warm-up-is-a-continuation": WARM_UP,
     "w9-a-warm-up-and-its-turns": WARM_UP,
     "w9-what-is-stored-elsewhere": WARM_UP,

@@ -13,6 +13,7 @@ transports.py closes of upstreams, sizes that a route carries, what is asked bes
 whole.py      what comes or goes in one body, compressed bodies
 origins.py    what goes on from something, and responses by id
 continuations.py  what a WebSocket connection remembers, warm-ups
+others.py     what is another client's, and what came before
 
 Every one must break a scenario. Those that cannot yet are in `unreached.toml`, each with its reason.
 """
@@ -32,6 +33,7 @@ from gateway.lock.mutants import (
     health,
     money,
     origins,
+    others,
     reading,
     requests,
     timing,
@@ -45,7 +47,7 @@ __all__ = ["Mutant", "all_mutants", "unreached"]
 
 def all_mutants() -> dict[str, Mutant]:
     """Every mutant by its name. ValueError if two have one name."""
-    asked = (requests, reading, origins, continuations, health, doors, transports, whole)
+    asked = (requests, reading, origins, continuations, others, health, doors, transports, whole)
     made = [mutant for group in (decision, events, failures, timing, money, *asked) for mutant in group.mutants()]
     by_name = {mutant.name: mutant for mutant in made}
     if len(by_name) != len(made):
