@@ -252,7 +252,6 @@ FRAMING_HEADERS: Final = frozenset(
         "host",
         "content-length",
         "connection",
-        "user-agent",
         "upgrade",
         "sec-websocket-key",
         "sec-websocket-version",
@@ -264,6 +263,7 @@ COMMON_HEADERS: Final = {
     "accept": "text/event-stream",
     "accept-encoding": "identity",
     "content-type": "application/json",
+    "user-agent": "responses-gateway",
 }
 """What every call over HTTP carries; a scenario shows what is beside it, what is otherwise, and what is missing."""
 HANDSHAKE: Final = "sec-websocket-key"

@@ -130,7 +130,7 @@ def _limits() -> Iterator[Mutant]:
             ("waiting_bytes_max", "W3"),
             ("body_bytes_max", "H3"),
             ("turns_max", "X2"),
-            ("turns_per_key_max", "C6"),
+            ("turns_per_key_max", "X2"),
         ):
             yield Mutant(f"{rule}: {field} is one {word}", (rule,), change=_limit(field, by), words=(field,))
     yield Mutant("R10a: the key's wish is not asked", ("R10a",), change=_keys_may_replay)

@@ -26,6 +26,7 @@ from gateway.turn import books, selection
 from gateway.turn.house import StandingHouse
 from gateway.turn.memory import ConnectionMemory, Lane
 from gateway.turn.origins import Key, Origins
+from gateway.upstream import answers
 from gateway.upstream.line import Line
 from gateway.upstream.pool import Pool
 
@@ -65,6 +66,7 @@ def _sockets() -> Iterator[Mutant]:
     anybodys = swapped(Pool, "_fits", lambda _pool, line, _headers: not line.is_spent)
     yield Mutant("C5: a socket serves clients with other headers", ("C5", "H4"), anybodys, words=("session-id",))
     yield Mutant("C5: one more socket may idle", ("C5",), swapped(Pool, "__init__", wider), words=("idle_sockets_max",))
+    yield Mutant("H4: a client of another name asks", ("H4",), swapped(answers, "USER_AGENT", "python"))
     for what, stale_at in (("idle for ever", idling), ("any age", ageless), ("half the age", halved)):
         yield Mutant(f"C5: a socket serves at {what}", ("C5",), swapped(Line, "_stale_at", property(stale_at)))
 
