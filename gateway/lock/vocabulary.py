@@ -1,7 +1,7 @@
 """How a scenario is written: its keys, table by table, as the models that read it have them; the notation of `does`.
 
-[[upstream]]        One answer of a route. Durations are seconds.
-  route             "a", "b" or "c", needed: whose answer it is; …
+[[upstream]]          One answer of a route. Durations are seconds.
+  route               "a", "b" or "c", needed: whose answer it is; …
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from gateway.lock import notation
 from gateway.lock.scenario import SECTIONS, Scenario
 
 WIDTH: Final = 120
-KEY_WIDTH: Final = 18
+KEY_WIDTH: Final = 20
 JSON_WORDS: Final[Mapping[str, str]] = {
     "string": "text",
     "number": "a number",

@@ -46,13 +46,13 @@ def test_each_word_of_the_notation_is_told(word: str) -> None:
 
 def test_a_key_is_told_with_its_kind_its_bounds_and_its_default() -> None:
     lines = vocabulary().splitlines()
-    assert [line for line in lines if line.startswith('  route             "a", "b" or "c", needed: whose answer')]
+    assert [line for line in lines if line.startswith('  route               "a", "b" or "c", needed: whose answer')]
     assert (
-        "  status            a whole number from 100 to 599, 200 if left out: of the answer, or of the handshake"
+        "  status              a whole number from 100 to 599, 200 if left out: of the answer, or of the handshake"
         in lines
     )
-    assert "  omits             a list of texts: members of the request that are left out" in lines
-    assert "  client            tables [[client]]: what it does beside its requests" in lines
+    assert "  omits               a list of texts: members of the request that are left out" in lines
+    assert "  client              tables [[client]]: what it does beside its requests" in lines
 
 
 def test_no_line_is_too_long_for_a_terminal() -> None:
