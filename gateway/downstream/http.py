@@ -284,9 +284,8 @@ class HTTPClient:
         body = failure_body(failure, self._request_id) if answer is None else answer.body
         content = JSON_CONTENT if answer is None else _content_type(answer)
         passed = _own_retry_after(failure) if answer is None else _passed(answer)
-        retry: Headers = () if failure.status == RATE_LIMITED else (("x-should-retry", "false"),)
-        if failure.code == STORE_AWAY:
-            retry = (("x-should-retry", "true"),)
+        should_retry = "true" if failure.code == STORE_AWAY else "false"
+        retry: Headers = () if failure.status == RATE_LIMITED else (("x-should-retry", should_retry),)
         await self._write_whole(failure.status, (content, *self._own_headers(), *passed, *retry), body)
 
     async def _write_whole(self, status: int, headers: Headers, body: bytes) -> None:

@@ -201,9 +201,8 @@ class Connection:
 
     async def _read_frames(self) -> None:
         """Read for the connection's whole life: so pings, closes and departures are seen at once (W7, H7)."""
-        is_there = True
-        while is_there:
-            is_there = await self._read_frame()
+        while await self._read_frame():
+            pass
         self._leave()
 
     async def _read_frame(self) -> bool:

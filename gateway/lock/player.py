@@ -265,7 +265,8 @@ COMMON_HEADERS: Final = {
     "content-type": "application/json",
     "user-agent": "responses-gateway",
 }
-"""What every call over HTTP carries; a scenario shows what is beside it, what is otherwise, and what is missing."""
+"""What every call over HTTP carries, in letters of its own, so that a change shows; a scenario shows what is beside it,
+what is otherwise, and what is missing."""
 HANDSHAKE: Final = "sec-websocket-key"
 
 

@@ -30,7 +30,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from importlib import resources
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, TypeVar
+from typing import Annotated, Any, Final, Literal, TypeVar, get_args
 
 from pydantic import AfterValidator, Field, ValidationError, ValidationInfo, field_validator, model_validator
 
@@ -44,8 +44,8 @@ from gateway.ports import Ledger, Records
 T = TypeVar("T")
 DoorName = Literal["http", "websocket"]
 RouteName = Literal["a", "b", "c"]
-DOORS: Final[tuple[DoorName, ...]] = ("http", "websocket")
-ROUTES: Final = ("a", "b", "c")
+DOORS: Final[tuple[DoorName, ...]] = get_args(DoorName)
+ROUTES: Final[tuple[str, ...]] = get_args(RouteName)
 """In the order in which they are asked, and in which an operator's stand in for them."""
 COLUMNS: Final = ("client", "upstream", "money", "records")
 MODEL: Final = "gpt-test"

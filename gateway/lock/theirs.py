@@ -52,6 +52,7 @@ ROUTE_FIELDS: Final = {
     "state": "is_draining",
 }
 """Of `[routes.NAME]`: the file's name, and the configuration's."""
+TRANSPORTS: Final = "transports"
 NOT_TAKEN_OVER: Final[Mapping[str, tuple[str, ...]]] = {
     "accounts and balances": ("accounts.balance",),
     "keys and their limits": (
@@ -73,7 +74,7 @@ NOT_TAKEN_OVER: Final[Mapping[str, tuple[str, ...]]] = {
         "routes.credential_header",
         "routes.credential_form",
     ),
-    "transports": ("routes.transport",),
+    TRANSPORTS: ("routes.transport",),
     "how routes share the turns": ("models.routes",),
     "where and how it listens": (
         "server.host",
@@ -146,9 +147,8 @@ def left_out(theirs: Config, model: str) -> list[str]:
     never = replays_never(theirs, model)
     named = [name for name, is_never in never.items() if is_never]
     framed = [name for name in theirs.models[model].routes if theirs.routes[name].transport == "websocket"]
-    words = list(NOT_TAKEN_OVER)
-    if framed:
-        words[words.index("transports")] = f'transports (transport = "websocket" of {", ".join(framed)})'
+    framing = f'transports (transport = "websocket" of {", ".join(framed)})'
+    words = [framing if framed and word == TRANSPORTS else word for word in NOT_TAKEN_OVER]
     if named and len(named) < len(never):
         words.append(f'replay = "never" of {", ".join(named)}, for other keys have replay = "auto"')
     return words

@@ -10,6 +10,9 @@
                              cut          as after a second SIGTERM
                              end of file  the supervisor is gone: drain
 
+A worker reads its words from when it serves on: told to drain while it starts, it first takes in who has connected to
+its sockets meanwhile, and answers them (T7).
+
 The end of a worker is told by words, not by signals, so that a service manager which signals every process of its
 service does not make the first signal two.
 

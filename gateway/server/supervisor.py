@@ -361,10 +361,8 @@ class Supervisor:
         if times_asked == 1:
             self._stop(0)
         for worker in self._workers:
-            if times_asked == 2 and worker.ready_at is None:
-                worker.process.terminate()  # nothing runs in it
-            elif times_asked == 2:
-                worker.tell(words.CUT)
+            if times_asked == 2:
+                worker.cut()
             elif times_asked > 2:
                 worker.process.kill()
 
@@ -389,7 +387,7 @@ class Supervisor:
 
 
 async def _limit_late_start(worker: Worker) -> None:
-    """One that still starts when all end reads its word as soon as it is ready; it is not waited for until then."""
+    """One that still starts when all end obeys as soon as it serves; one that takes longer is ended (place.py)."""
     if not await worker.settles_within(LATE_START_SECONDS_MAX):
         worker.process.terminate()
 

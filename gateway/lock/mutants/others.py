@@ -184,7 +184,7 @@ def _lines() -> Iterator[Mutant]:
     joined = frames.Line.join
 
     def always_waiting(line: frames.Line, frame: frames.Frame, *, turn_runs: bool) -> frames.Frame:
-        return joined(line, frame, turn_runs=turn_runs or True)
+        return joined(line, frame, turn_runs=True)
 
     def never_too_large(line: frames.Line, frame: frames.Create, creates_max: int) -> bool:
         return line._creates >= creates_max or line._bytes + frame.size_bytes > line._bytes_max
