@@ -20,7 +20,7 @@ from gateway.core.money import ChargePolicy, Ended, EndedBy, PartTokens, Resolut
 from gateway.core.rules import TurnRules
 from gateway.ledger.memory import MemoryLedger
 from gateway.lock.driver import AUTHORIZED, connect
-from gateway.ports import AttemptClosing, LedgerUnavailable, TurnClosing, TurnOpening
+from gateway.ports import AttemptClosing, TurnClosing, TurnOpening
 from gateway.records.memory import MemoryRecords
 from gateway.turn.books import BookKeeping, Books
 from gateway.turn.origins import Origins
@@ -29,6 +29,7 @@ from gateway.upstream.scripts import usage_object
 from support.gateways import World, cost, create, play, turn_beside, world
 from support.stores import (
     FailingRecords,
+    FlakyLedger,
     ForgetfulRecords,
     HangingLedger,
     LedgerGone,
@@ -121,16 +122,11 @@ async def test_an_end_is_waited_for_five_seconds_and_what_is_late_then_is_named(
     assert told(logged, "books_not_closed") == told(logged, "books_asked_again") == []
 
 
-class LateLedger(MemoryLedger):
+class LateLedger(FlakyLedger):
     """A ledger whose first resolution fails, and whose second is never said to be written."""
-
-    has_failed = False
 
     async def resolve(self, turn_id: str, resolution: Resolution) -> Result:
         """Raises, then hangs."""
-        if not self.has_failed:
-            self.has_failed = True
-            raise LedgerUnavailable
         await super().resolve(turn_id, resolution)
         await trio.sleep_forever()
 
