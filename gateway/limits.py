@@ -210,6 +210,8 @@ UPSTREAM_DRAIN_SECONDS_MAX: Final = 0.1
 INSTANT_PASSES: Final = 4
 """Scheduler passes that bring in all that happened at one instant (a departure crosses the server's task, the door's
 and the watcher's) before something irrevocable is done: the outcome is the same under every task order."""
+READY_SOCKETS_MAX: Final = 64
+"""Upstream sockets read one after another, without a wait, before others have their turn: some milliseconds."""
 BATCH_EVENTS_MAX: Final = 512
 """Events handed on at once: one read of 64 KiB holds about 300 deltas; a larger run yields to other turns between."""
 

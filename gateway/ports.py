@@ -19,7 +19,17 @@ from gateway.core.eligibility import StatePolicy
 from gateway.core.events import Event
 from gateway.core.failures import Failure
 from gateway.core.keys import Key
-from gateway.core.messages import AttemptReport, AttemptStarted, Deliver, DeliverFailure, Door, Headers, Input, Taken
+from gateway.core.messages import (
+    AttemptReport,
+    AttemptStarted,
+    Batch,
+    Deliver,
+    DeliverFailure,
+    Door,
+    Headers,
+    Input,
+    Taken,
+)
 from gateway.core.money import Flag, Price, Resolution, Result
 from gateway.core.origin import Maker
 from gateway.core.request import CUT_FOR_SSE, CUT_FOR_WEBSOCKET, RESPONSES, TurnRequest
@@ -30,7 +40,10 @@ Stamped = tuple[Input, float]
 
 
 class Inputs(Protocol):
-    """Where an attempt's inputs go; a channel is one."""
+    """Where an attempt's inputs go (turn/passing.py)."""
+
+    def take(self, batch: Batch, at: float) -> bool:
+        """Hand a batch over that was seen just now, if that takes no wait; False if it is still to be sent."""
 
     async def send(self, value: Stamped, /) -> None:
         """Hand one over; returns when the turn, or its client, has taken it. Raises trio.BrokenResourceError when

@@ -40,6 +40,7 @@ from gateway.measures import Meter
 from gateway.ports import Places, Stamped, UpstreamCall
 from gateway.turn.background import BackgroundTurns
 from gateway.turn.homes import Home, KnownHomes
+from gateway.turn.passing import OneByOne
 
 logger = structlog.get_logger("gateway.by_id")
 
@@ -208,7 +209,7 @@ class Forwarding:
 
     async def _read(self, sending: trio.MemorySendChannel[Stamped]) -> None:
         async with sending:
-            await self.home.way.by_id.attempt(self.call, sending)
+            await self.home.way.by_id.attempt(self.call, OneByOne(sending))
 
     async def _pass_on(self, inputs: trio.MemoryReceiveChannel[Stamped]) -> Failure | None:
         """None behind a terminal event, else why there is none."""

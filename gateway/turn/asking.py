@@ -15,6 +15,7 @@ from gateway.core.failures import Failure, FailureKind
 from gateway.core.messages import AttemptEnded, Batch, Deliver, DeliverFailure, Opened
 from gateway.core.rules import EXPIRED, Clock
 from gateway.ports import Model, Order, Route, Stamped, UpstreamCall
+from gateway.turn.passing import OneByOne
 from gateway.turn.selection import Chosen, Selection
 
 logger = structlog.get_logger("gateway.turn")
@@ -62,7 +63,7 @@ async def _exchange(route: Route, order: Order, aside: Aside) -> Deliver | Deliv
 
 async def _attempt(route: Route, call: UpstreamCall, sending: trio.MemorySendChannel[Stamped]) -> None:
     async with sending:
-        await route.upstream.attempt(call, sending)
+        await route.upstream.attempt(call, OneByOne(sending))
 
 
 async def _read(receiving: trio.MemoryReceiveChannel[Stamped]) -> Deliver | DeliverFailure:

@@ -1,7 +1,7 @@
 """Where an attempt's inputs go (ports.Inputs): to the task that steps the turn machine, or past it to the client.
 
-    reader --send--+-- output behind output, nothing queued --> the client's transport, now
-                   +-- anything else, or it would take a wait --> channel --> hold_buffer --> writer
+    reader --take, send--+-- output behind output, nothing queued --> the client's transport, now
+           --send--------+-- anything else, or it would take a wait --> channel --> hold_buffer --> writer
 
 Output that comes behind output leaves nothing to decide: two hops from task to task would cost more than all that is
 done with it. So it is handed straight to the client, if that takes no wait. Otherwise it goes the ordinary way, where
@@ -19,7 +19,26 @@ from gateway import limits
 from gateway.core.messages import Batch
 from gateway.ports import Stamped
 
-Passes = Callable[[Batch, float], bool]
+Passes = Callable[[Batch, float, float], bool]
+"""A batch, when it was seen, and now."""
+
+
+class OneByOne:
+    """Inputs that are all waited for."""
+
+    def __init__(self, channel: trio.MemorySendChannel[Stamped]) -> None:
+        self._channel = channel
+
+    def __repr__(self) -> str:
+        return "<OneByOne>"
+
+    def take(self, _batch: Batch, _at: float) -> bool:
+        """None passes (ports.Inputs)."""
+        return False
+
+    async def send(self, value: Stamped, /) -> None:
+        """Hand an input over (ports.Inputs)."""
+        await self._channel.send(value)
 
 
 class Inlet:
@@ -35,10 +54,14 @@ class Inlet:
     def __repr__(self) -> str:
         return f"<Inlet, on its way={self.is_on_its_way}>"
 
+    def take(self, batch: Batch, at: float) -> bool:
+        """Hand a batch past the turn's tasks, if it may pass (ports.Inputs)."""
+        return not self.is_on_its_way and self._passes(batch, at, at)
+
     async def send(self, value: Stamped, /) -> None:
         """Hand an input over (ports.Inputs)."""
         arrived, at = value
-        if isinstance(arrived, Batch) and not self.is_on_its_way and self._passes(arrived, at):
+        if isinstance(arrived, Batch) and not self.is_on_its_way and self._passes(arrived, at, trio.current_time()):
             self._passed_events += len(arrived.events)
             if self._passed_events >= limits.BATCH_EVENTS_MAX:  # an adapter may not have waited for what it sends
                 self._passed_events = 0
@@ -53,5 +76,5 @@ class Inlet:
         self._passes = _nothing_passes
 
 
-def _nothing_passes(_batch: Batch, _at: float) -> bool:
+def _nothing_passes(_batch: Batch, _at: float, _now: float) -> bool:
     return False

@@ -259,14 +259,14 @@ class RunningTurn:
         mail.sort(key=lambda stamped: (stamped[1], not isinstance(stamped[0], ClientLeft)))
         return mail or [(Tick(), trio.current_time())]
 
-    def _passes(self, batch: Batch, at: float) -> bool:
+    def _passes(self, batch: Batch, at: float, now: float) -> bool:
         """Hand a batch straight to the client, if nothing is queued before it, and nothing left to decide about it."""
         if self._mail or self._outgoing or not self._turn.lets_pass(batch.events, at):
             return False
         for event in batch.events:
             if event.type == ITEM_DONE:  # O3: its origin is to be learned
                 return False
-        if not self._writing.pass_on(batch.events, trio.current_time()):
+        if not self._writing.pass_on(batch.events, now):
             return False
         self._turn.passed(batch.events, at)
         return True

@@ -8,6 +8,7 @@ keeps a cookie; neither has a deadline but the connect's: the clocks are the tur
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final, Protocol
 
 from gateway.upstream.answers import WireHeaders
@@ -47,6 +48,11 @@ class Answer(Protocol):
 
     async def read(self) -> bytes:
         """Bytes of the body as they came off the wire, its framing taken off; b"" at its end. Raises Broken."""
+        ...
+
+    async def pass_on(self, take: Callable[[bytes], bool]) -> None:
+        """Hand over what `read` would return, as it comes, b"" at the end too, until `take` returns False; or until a
+        wait for more would be for nothing. `take` does not block. Raises Broken."""
         ...
 
     async def aclose(self) -> None:

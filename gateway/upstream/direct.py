@@ -13,8 +13,9 @@ from __future__ import annotations
 import re
 import ssl
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Final, Protocol
 from urllib.parse import urlsplit
 
@@ -57,6 +58,10 @@ class Socket(Protocol):
 
     async def receive(self) -> bytes:
         """What has come; b"" at the peer's end. Raises OSError."""
+        ...
+
+    async def pass_on(self, take: Callable[[bytes], bool]) -> None:
+        """Hand over what comes until `take` returns False. Raises OSError, and what `take` raises."""
         ...
 
     async def send_all(self, data: bytes | memoryview) -> bool:
@@ -154,12 +159,18 @@ async def _read_on(connection: Socket, decoder: ResponseDecoder) -> None:
     """One read. Raises Broken."""
     try:
         data = await connection.receive()
+    except OSError:
+        raise Broken(why(READ_ERROR)) from None
+    _decode(data, decoder)
+
+
+def _decode(data: bytes, decoder: ResponseDecoder) -> None:
+    """What one read brought. Raises Broken."""
+    try:
         if data:
             decoder.receive_data(data)
         else:
             decoder.receive_end()
-    except OSError:
-        raise Broken(why(READ_ERROR)) from None
     except (Malformed, Cut):
         raise Broken(why(PROTOCOL_ERROR)) from None
 
@@ -194,10 +205,32 @@ class DirectAnswer:
         decoder = self._decoder
         while not (decoder.body or decoder.is_complete or decoder.fault or self._connection is None):
             await _read_on(self._connection, decoder)
+        return self._take()
+
+    async def pass_on(self, take: Callable[[bytes], bool]) -> None:
+        """Hand over what comes of the body (calls.Answer)."""
+        if not take(await self.read()) or self._is_over or self._connection is None:
+            return
         try:
-            return decoder.take()
+            await self._connection.pass_on(partial(self._pass_on, take))
+        except OSError:
+            raise Broken(why(READ_ERROR)) from None
+
+    def _pass_on(self, take: Callable[[bytes], bool], data: bytes) -> bool:
+        """Behind its end nothing is waited for: the next read tells of it."""
+        _decode(data, self._decoder)
+        body = self._take()
+        return (not body or take(body)) and not self._is_over
+
+    def _take(self) -> bytes:
+        try:
+            return self._decoder.take()
         except Malformed:
             raise Broken(why(PROTOCOL_ERROR)) from None
+
+    @property
+    def _is_over(self) -> bool:
+        return self._decoder.is_complete or self._decoder.fault is not None
 
     async def aclose(self) -> None:
         """Give the connection back, or close it (calls.Answer)."""

@@ -9,6 +9,7 @@ to another), no deadline around a read. What the library raises becomes one of t
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from http.cookiejar import CookieJar, DefaultCookiePolicy
 
 import httpx2
@@ -87,6 +88,11 @@ class HTTPXAnswer:
         except httpx2.TransportError as error:
             raise Broken(why(error)) from None
         return b""
+
+    async def pass_on(self, take: Callable[[bytes], bool]) -> None:
+        """Hand over what comes of the body (calls.Answer), each piece by a read of its own."""
+        while take(await self.read()):
+            pass
 
     async def aclose(self) -> None:
         """Done with it. httpx2 reads through nested generators, and one that is left in the middle drops those within;

@@ -6,7 +6,7 @@ reads is HTTP/1.1 to the byte, and so is what it says: a head, then each step's 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from http import HTTPStatus
 from typing import Final
 
@@ -84,6 +84,11 @@ class ScriptedSocket:
                 await trio.sleep(step)
         await trio.lowlevel.checkpoint()
         return b""
+
+    async def pass_on(self, take: Callable[[bytes], bool]) -> None:
+        """What the script says, until `take` has enough. Raises OSError."""
+        while take(await self.receive()):
+            pass
 
     def close(self) -> None:
         """The gateway is done with it."""

@@ -16,6 +16,8 @@ from typing import Final
 
 import trio
 
+from gateway.upstream.readiness import call_while_readable
+
 RECORD_BYTES_MAX: Final = 16_384
 """What goes into one record of TLS (RFC 8446, 5.1). More than that may be written in part by a write that fails, and
 then nobody could say that nothing was."""
@@ -73,6 +75,23 @@ class UpstreamSocket:
         while (data := self._take()) is None:
             await trio.lowlevel.wait_readable(self._socket)
         return data
+
+    async def pass_on(self, take: Callable[[bytes], bool]) -> None:
+        """Hand over what comes, as it comes, b"" at the peer's end, until `take` returns False: with no task woken for
+        it. Raises OSError, and what `take` raises."""
+        is_here = self._early is not None or (self._pending is not None and self._pending())
+        if is_here and not take(await self.receive()):
+            return
+        await call_while_readable(self._socket, partial(self._pass_on, take))
+
+    def _pass_on(self, take: Callable[[bytes], bool]) -> bool:
+        """Of a TLS record that was read, what is left is nothing that a socket tells of."""
+        while (data := self._take()) is not None:
+            if not take(data):
+                return False
+            if self._pending is None or not self._pending():
+                break
+        return True
 
     def _take(self) -> bytes | None:
         """What is there now; None if that is nothing. TLS has messages of its own, which are none."""

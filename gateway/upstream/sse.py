@@ -16,7 +16,6 @@ A break behind its first byte cuts a result.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from http import HTTPStatus
@@ -27,11 +26,10 @@ import trio
 
 from gateway import limits
 from gateway.aside import Aside
-from gateway.core.events import Event, EventClass, parse_object
+from gateway.core.events import parse_object
 from gateway.core.failures import RETRYABLE_CODES, Failure, UpstreamAnswer
 from gateway.core.messages import AttemptEnded, Batch, Head, Headers, Opened
 from gateway.core.request import TurnRequest
-from gateway.core.sse import BlockTooLarge, SSEParser, read_block
 from gateway.core.whole import is_cut_short, whole_event
 from gateway.encodings import Decoder, EncodingError, decoder_for
 from gateway.ports import Inputs, UpstreamCall
@@ -48,6 +46,7 @@ from gateway.upstream.answers import (
     why,
 )
 from gateway.upstream.calls import Answer, Broken, Caller, NeverSent
+from gateway.upstream.streaming import EventStream
 
 logger = structlog.get_logger("gateway.upstream")
 
@@ -162,11 +161,8 @@ class SSEUpstream:
             return await self._whole(answer, head, decoder, inputs)
         if _is_event_stream(head):
             answer.forget_headers()
-            parser = SSEParser(self._settings.event_bytes_max, limits.INLINE_BODY_BYTES_MAX)
-            try:
-                return await self._stream(answer, head, parser, decoder, inputs)
-            finally:
-                _log_what_was_not_forwarded(parser, call)
+            await inputs.send((Opened(Head(head)), trio.current_time()))
+            return await EventStream(answer, decoder, inputs, self._settings.event_bytes_max, self._aside).run(call)
         body = await _read_body(answer, decoder)
         if body == b"":
             return read_error("the answer was empty")
@@ -195,98 +191,6 @@ class SSEUpstream:
         if not data or await self._aside.run(len(data), partial(is_cut_short, data)):
             return await _broken("the upstream ended the body before the response was whole", body, inputs)
         return self._bad_response("it is no response", data)
-
-    # --- the stream ---------------------------------------------------------------------------------------------
-
-    async def _stream(
-        self, answer: Answer, head: Headers, parser: SSEParser, decoder: Decoder, inputs: Inputs
-    ) -> Failure | None:
-        await inputs.send((Opened(Head(head)), trio.current_time()))
-        try:
-            while chunk := await answer.read():
-                for piece in decoder.decode(chunk):
-                    parser.receive_data(piece)
-                    if await self._send_events(parser, inputs):
-                        await _drain(answer)
-                        return None
-                chunk = piece = b""  # neither is kept while more is waited for
-        except BlockTooLarge as error:
-            return too_large(str(error))
-        decoder.end()
-        return await self._end_of_stream(parser, inputs)
-
-    async def _end_of_stream(self, parser: SSEParser, inputs: Inputs) -> Failure | None:
-        at = trio.current_time()
-        event = await self._aside.run(parser.pending_bytes, partial(parser.receive_end, clean=True))
-        if event is not None:
-            await inputs.send((Batch([event]), at))
-            if event.kind is EventClass.TERMINAL:
-                return None
-        return read_error("the upstream ended the stream without a terminal event")
-
-    async def _send_events(self, parser: SSEParser, inputs: Inputs) -> bool:
-        """Send all complete events in batches; whether the last one is terminal. Raises BlockTooLarge behind them."""
-        at = trio.current_time()
-        while True:  # noqa: ASYNC913 - it goes round only behind a send, or a block that was read
-            events, too_large = _take_events(parser)
-            if events:
-                await inputs.send((Batch(events), at))
-            if too_large is not None:
-                raise too_large
-            if events and events[-1].kind is EventClass.TERMINAL:
-                return True
-            if parser.long_block is not None:
-                if await self._send_long(parser, parser.long_block, inputs, at):
-                    return True
-            elif len(events) < limits.BATCH_EVENTS_MAX:
-                return False
-
-    async def _send_long(self, parser: SSEParser, block: bytes, inputs: Inputs, at: float) -> bool:
-        """The same for one event of megabytes, which takes longer to read than others may wait."""
-        parser.long_block = None
-        event = await self._aside.run(len(block), partial(read_block, block))
-        if event is None:
-            parser.not_events += 1
-            return False
-        await inputs.send((Batch([event]), at))
-        return event.kind is EventClass.TERMINAL
-
-
-def _take_events(parser: SSEParser) -> tuple[list[Event], BlockTooLarge | None]:
-    """Up to a batch of events, none behind a terminal one (E9), and the reason why there can be no more."""
-    events: list[Event] = []
-    try:
-        for _ in range(limits.BATCH_EVENTS_MAX):
-            event = parser.next_event()
-            if event is None:
-                break
-            events.append(event)
-            if event.kind is EventClass.TERMINAL:
-                break
-    except BlockTooLarge as error:
-        return events, error
-    return events, None
-
-
-def _log_what_was_not_forwarded(parser: SSEParser, call: UpstreamCall) -> None:
-    """E7, E9: blocks that were no events (comments too), and events that came in one read with the terminal one."""
-    behind = 0
-    with suppress(BlockTooLarge):
-        while parser.next_event() is not None or parser.long_block is not None:
-            parser.long_block = None
-            behind += 1
-    if behind or parser.not_events:
-        logger.info(
-            "not_forwarded", turn_id=call.turn_id, blocks_without_event=parser.not_events, events_behind_the_end=behind
-        )
-
-
-async def _drain(answer: Answer) -> None:
-    """E9: read to the body's end, so that the connection can serve again; a break says nothing any more. The turn
-    bounds the wait."""
-    with suppress(Broken):
-        while await answer.read():
-            pass
 
 
 async def _read_error_body(answer: Answer, decoder: Decoder | None) -> bytes | None:

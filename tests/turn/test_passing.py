@@ -213,7 +213,7 @@ async def test_a_failure_leaves_behind_the_rest(door: str) -> None:
 async def test_an_adapter_that_never_waits_lets_others_have_their_turn() -> None:
     """What passes takes no wait: a long run of it yields between."""
     sending, receiving = trio.open_memory_channel[Stamped](0)
-    inlet = Inlet(sending, lambda _batch, _at: True)
+    inlet = Inlet(sending, lambda _batch, _at, _now: True)
     turns = 0
 
     async def count() -> None:
@@ -237,7 +237,7 @@ async def test_what_goes_through_the_channel_is_not_overtaken() -> None:
     passed: list[float] = []
     came: list[float] = []
 
-    def passes(_batch: Batch, at: float) -> bool:
+    def passes(_batch: Batch, at: float, _now: float) -> bool:
         passed.append(at)
         return True
 
@@ -252,11 +252,13 @@ async def test_what_goes_through_the_channel_is_not_overtaken() -> None:
         nursery.start_soon(look)
         await inlet.send((Tick(), 1.0))
         await inlet.send((Batch([OUTPUT_EVENT]), 2.0))
+        assert not inlet.take(Batch([OUTPUT_EVENT]), 2.5)
         await inlet.send((Batch([OUTPUT_EVENT]), 3.0))
         await trio.testing.wait_all_tasks_blocked()
         await inlet.send((Batch([OUTPUT_EVENT]), 4.0))
+        assert inlet.take(Batch([OUTPUT_EVENT]), 5.0)
         inlet.close()
-    assert (came, passed) == ([1.0, 2.0, 3.0], [4.0])
+    assert (came, passed) == ([1.0, 2.0, 3.0], [4.0, 5.0])
 
 
 @pytest.mark.trio(run=virtual_run)
@@ -264,13 +266,14 @@ async def test_once_its_attempt_is_over_nothing_passes() -> None:
     """E9: whoever still sends is told so."""
     told: list[Batch] = []
 
-    def passes(batch: Batch, _at: float) -> bool:
+    def passes(batch: Batch, _at: float, _now: float) -> bool:
         told.append(batch)
         return True
 
     sending, _receiving = trio.open_memory_channel[Stamped](1)
     inlet = Inlet(sending, passes)
     inlet.close()
+    assert not inlet.take(Batch([OUTPUT_EVENT]), 0.0)
     with pytest.raises(trio.ClosedResourceError):
         await inlet.send((Batch([OUTPUT_EVENT]), 0.0))
     assert told == []

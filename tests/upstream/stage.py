@@ -52,9 +52,11 @@ async def upstream_on(face: str, script: Script, **settings: Any) -> AsyncIterat
 
 
 class Planes:
-    """How an adapter calls, unless a test says so itself (tests/upstream/conftest.py)."""
+    """How an adapter calls, and whether its turn takes what it can, unless a test says so itself
+    (tests/upstream/conftest.py)."""
 
     chosen = "fast"
+    takes_at_once = False
 
 
 def _scripted(url: str, connect_seconds: float, script: Script) -> Caller:
@@ -156,16 +158,37 @@ def _ending(failure: Failure) -> str:
 
 async def attempt(upstream: Upstream, call: UpstreamCall = CALL) -> Inputs:
     """Run one attempt as a turn does: behind a terminal event the upstream has a moment to end its body (E9)."""
-    sending, receiving = trio.open_memory_channel[Stamped](0)
-    stamped: list[Stamped] = []
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(_run, upstream, call, sending)
-        async with receiving:
-            async for arrived in receiving:
-                stamped.append(arrived)
-                if _is_terminal(arrived):
-                    nursery.cancel_scope.deadline = trio.current_time() + limits.UPSTREAM_DRAIN_SECONDS_MAX
-    return Inputs(stamped)
+    with trio.CancelScope() as patience:
+        turn = Listener(patience)
+        await upstream.attempt(call, turn)
+    return Inputs(turn.stamped)
+
+
+class Listener:
+    """A turn, as its upstream sees it (ports.Inputs): it takes output behind output at once, if that is asked for."""
+
+    def __init__(self, patience: trio.CancelScope) -> None:
+        self.stamped: list[Stamped] = []
+        self.taken_at_once = 0
+        self._patience = patience
+        self._takes_at_once = Planes.takes_at_once
+        self._has_output = False
+
+    def take(self, batch: Batch, at: float) -> bool:
+        is_output = all(event.kind is EventClass.OUTPUT for event in batch.events)
+        if not (self._takes_at_once and self._has_output and is_output):
+            return False
+        self.taken_at_once += 1
+        self.stamped.append((batch, at))
+        return True
+
+    async def send(self, value: Stamped, /) -> None:
+        await trio.lowlevel.checkpoint()
+        self.stamped.append(value)
+        if _is_terminal(value):
+            self._patience.deadline = trio.current_time() + limits.UPSTREAM_DRAIN_SECONDS_MAX
+        arrived, _ = value
+        self._has_output |= isinstance(arrived, Batch) and arrived.events[-1].kind is EventClass.OUTPUT
 
 
 async def attempt_at(port: int, call: UpstreamCall = CALL, **settings: Any) -> Inputs:
@@ -176,11 +199,6 @@ async def attempt_at(port: int, call: UpstreamCall = CALL, **settings: Any) -> I
     finally:
         with trio.move_on_after(1, shield=True):
             await upstream.aclose()
-
-
-async def _run(upstream: Upstream, call: UpstreamCall, sending: trio.MemorySendChannel[Stamped]) -> None:
-    async with sending:
-        await upstream.attempt(call, sending)
 
 
 def _is_terminal(stamped: Stamped) -> bool:

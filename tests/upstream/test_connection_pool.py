@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 from gateway.limits import UPSTREAM_IDLE_CONNECTIONS_MAX
 from gateway.upstream.direct import ConnectionPool
@@ -17,6 +18,9 @@ class Quiet:
         self.is_closed = False
 
     async def receive(self) -> bytes:
+        raise NotImplementedError
+
+    async def pass_on(self, take: Callable[[bytes], bool]) -> None:
         raise NotImplementedError
 
     async def send_all(self, data: bytes | memoryview) -> bool:

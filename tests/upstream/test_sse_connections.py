@@ -9,6 +9,7 @@ import trio
 
 from gateway.lock.virtual import virtual_run
 from gateway.ports import Stamped, Upstream
+from gateway.turn.passing import OneByOne
 from gateway.upstream.scripted import Break, Reply, Silence, serve_scripted
 from gateway.upstream.scripts import event, http_failure, prelude, response_object
 from gateway.upstream.sse import SSESettings, SSEUpstream
@@ -32,7 +33,7 @@ async def listen(upstream: Upstream, events: int) -> None:
 
     async def run() -> None:
         async with sending:
-            await upstream.attempt(CALL, sending)
+            await upstream.attempt(CALL, OneByOne(sending))
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(run)

@@ -17,6 +17,7 @@ from gateway import limits
 from gateway.core.messages import Batch
 from gateway.lock.virtual import virtual_run
 from gateway.ports import Stamped, UpstreamCall
+from gateway.turn.passing import OneByOne
 from gateway.upstream.scripts import event, prelude, response_object
 from gateway.upstream.websocket import Network, WebSocketSettings, WebSocketUpstream
 from upstream.peers import FIN, OPEN, RESET, head, raw_peer
@@ -193,7 +194,7 @@ async def test_pings_are_answered_while_a_client_takes_nothing() -> None:
     async with trio.open_nursery() as nursery:
         port = await nursery.start(serve, handler)
         sending, _receiving = trio.open_memory_channel[Stamped](0)
-        nursery.start_soon(upstream_at(port).attempt, CALL, sending)
+        nursery.start_soon(upstream_at(port).attempt, CALL, OneByOne(sending))
         with trio.fail_after(5):
             await was_answered.wait()
         nursery.cancel_scope.cancel()
@@ -216,7 +217,7 @@ async def test_a_client_that_takes_nothing_stops_the_upstreams_socket() -> None:
         port = await nursery.start(serve, handler)
         sending, receiving = trio.open_memory_channel[Stamped](0)
         tracemalloc.start()
-        nursery.start_soon(upstream_at(port).attempt, CALL, sending)
+        nursery.start_soon(upstream_at(port).attempt, CALL, OneByOne(sending))
         await receiving.receive()
         await trio.sleep(30)
         _, peak = tracemalloc.get_traced_memory()

@@ -252,6 +252,7 @@ async def test_a_continuation_goes_to_the_socket_that_holds_its_response() -> No
         async with trio.open_nursery() as nursery:
             for _ in range(2):
                 nursery.start_soon(attempt, upstream)
+                await trio.sleep(0.1)
         await attempt(upstream, UpstreamCall("turn", CALL.body, continues="resp_2"))
     keys = [dict(call.headers)["sec-websocket-key"] for call in script.calls]
     assert keys[2] == keys[1] != keys[0]
