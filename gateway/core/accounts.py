@@ -105,6 +105,10 @@ class Account:
         """What a new reservation may take."""
         return self.balance - self.open
 
+    def after(self, *, charged: int = 0, set_aside: int = 0) -> Account:
+        """With so much less on it, and so much more of it open."""
+        return Account(self.name, self.balance - charged, self.open + set_aside, self.is_unlimited, self.is_closed)
+
 
 @dataclass(frozen=True, slots=True)
 class Reservation:
@@ -117,6 +121,10 @@ class Reservation:
     state: ReservationState
     windows: tuple[str, ...] = ()
     lease_ends_at: float = 0.0
+
+    def in_state(self, state: ReservationState) -> Reservation:
+        """The same, in another state."""
+        return Reservation(self.turn_id, self.account, self.nanodollars, state, self.windows, self.lease_ends_at)
 
 
 @dataclass(frozen=True, slots=True)

@@ -103,8 +103,8 @@ class Contents(Part):
 def contents_of(fields: Mapping[str, Any]) -> Contents:
     """Look through a request's members, as a JSON decoder made them."""
     items = _items(fields.get(INPUT))
-    in_input = _looked_through([fields.get(name) for name in READ_AND_BOUND if name == INPUT])
-    others = [fields.get(name) for name in READ_AND_BOUND if name != INPUT]
+    in_input = _looked_through([fields[name] for name in READ_AND_BOUND if name == INPUT and name in fields])
+    others = [fields[name] for name in READ_AND_BOUND if name != INPUT and name in fields]
     beside = _looked_through(others, _named(fields, READ_ONLY), _named(fields, BOUND_ONLY))
     refers = any(map(_refers_to_item, items))
     is_bound = in_input.is_origin_bound or refers or beside.is_origin_bound or _names_prompt(fields.get("prompt"))
@@ -131,14 +131,16 @@ def _with_input(whole: Part, of_input: Part) -> Contents:
 def _looked_through(both: list[Any], read: list[Any] = _NONE, sought: list[Any] = _NONE) -> Part:
     """Walk what is measured and sought, with what is `read` or `sought` only."""
     found = _Findings()
-    walked = _walk([both], _TELLING, found.read_and_sought)
-    read_only = _walk([read, found.below_schemas], ENCODED_KEYS, _read)
-    _walk([sought, found.below_encoded], _BINDING | SCHEMA_KEYS, found.sought)
-    return Part(found.is_bound, measure=_sum(walked, read_only))
+    measure = _walk([both], _TELLING, found.read_and_sought) if both else _EMPTY
+    if read or found.below_schemas:
+        measure = _sum(measure, _walk([read, found.below_schemas], ENCODED_KEYS, _read))
+    if sought or found.below_encoded:
+        _walk([sought, found.below_encoded], _BINDING | SCHEMA_KEYS, found.sought)
+    return Part(found.is_bound, measure=measure)
 
 
 def _named(fields: Mapping[str, Any], names: Iterable[str]) -> list[Any]:
-    return [fields.get(name) for name in names]
+    return [fields[name] for name in names if name in fields]
 
 
 # --- the walk (B4, S5) ------------------------------------------------------------------------------------------
@@ -163,6 +165,8 @@ def _walk(
                 text_bytes += len(value) if value.isascii() else _utf8_bytes(value)
             elif value and (kind is dict or kind is list):
                 pending.append(value)
+    if not flat:
+        return InputMeasure(text_bytes)
     images = sum(label in IMAGE_TYPES for label in flat)
     return InputMeasure(text_bytes, images, len(flat) - images)
 

@@ -38,7 +38,8 @@ class Delivery:
         self.text_bytes = 0
         self.handing_since: float | None = None
         """Since when the client is the slow side; None while it has taken everything."""
-        self._outgoing: list[Event] = []
+        self.outgoing: list[Event] = []
+        """What was issued since it was last taken."""
         self._is_framed = door is Door.WEBSOCKET
         self._is_whole = is_whole
         self._outlives_stream = outlives_stream
@@ -91,48 +92,45 @@ class Delivery:
             return
         self.has_begun = True
         self.handing_since = at if self.handing_since is None else self.handing_since
-        self._outgoing += events
-        for event in events:
-            if event.kind is OUTPUT:
-                self.output_was_issued = True
-                self._note_output(event)
-            else:
-                self._note_parsed(event)
+        self.outgoing += events
+        output = [event for event in events if event.kind is OUTPUT]
+        if output:
+            self.output_was_issued = True
+            self._note_output(output)
+        if len(output) < len(events):
+            self._note_parsed([event for event in events if event.kind is not OUTPUT])
 
-    def passes(self, events: Sequence[Event]) -> bool:
-        """Whether nothing is left to decide about events: output behind output."""
+    def passing(self, events: Sequence[Event], start: int = 0) -> int:
+        """Up to where events, from `start` on, leave nothing to decide: output behind output."""
         if not self.output_was_issued:
-            return False
-        for event in events:
-            if event.kind is not OUTPUT:
-                return False
-            if self._is_framed and not is_utf8(event.data):
-                return False
-        return True
+            return start
+        for place in range(start, len(events)):
+            event = events[place]
+            if event.kind is not OUTPUT or (self._is_framed and not is_utf8(event.data)):
+                return place
+        return len(events)
 
     def passed(self, events: Sequence[Event]) -> None:
         """The writer took these at once, behind everything issued before: all of them pass."""
-        for event in events:
-            self._note_output(event)
+        self._note_output(events)
         self.text_bytes = self._text_bytes_issued
 
-    def _note_output(self, event: Event) -> None:
-        self._text_bytes_issued += delivered_text_bytes(event)
-        if NUMBERED in event.data:
-            self._last_output = event
+    def _note_output(self, events: Sequence[Event]) -> None:
+        self._text_bytes_issued += delivered_text_bytes(*events)
+        self._last_output = next((event for event in reversed(events) if NUMBERED in event.data), self._last_output)
 
     def _issue_whole(self, events: Sequence[Event], at: float) -> None:
         """H1."""
         for event in events:
             self.has_begun = True
             self.handing_since = at
-            self._outgoing.append(event)
+            self.outgoing.append(event)
             self.output_was_issued = has_output_items(event.body)
             self._text_bytes_issued = output_text_bytes(event)
 
     def take_outgoing(self) -> list[Event]:
         """What was issued since it was last taken."""
-        outgoing, self._outgoing = self._outgoing, []
+        outgoing, self.outgoing = self.outgoing, []
         return outgoing
 
     def handed(self) -> None:
@@ -141,12 +139,13 @@ class Delivery:
         self.output_was_handed = self.output_was_issued
         self.text_bytes = self._text_bytes_issued
 
-    def _note_parsed(self, event: Event) -> None:
-        number = sequence_number(event.body)
-        if number is not None:
-            self._last_number = number
-        if event.kind is EventClass.LIFECYCLE and response_id(event.body) is not None:
-            self._response = member(event.body, "response")
+    def _note_parsed(self, events: Sequence[Event]) -> None:
+        for event in events:
+            number = sequence_number(event.body)
+            if number is not None:
+                self._last_number = number
+            if event.kind is EventClass.LIFECYCLE and response_id(event.body) is not None:
+                self._response = member(event.body, "response")
 
     def _next_number(self) -> int | None:
         """X3: an output event is parsed for its number only here, when a failure is made."""

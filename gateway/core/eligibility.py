@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -29,14 +29,14 @@ TURN_STATE_HEADER: Final = "x-codex-turn-state"
 
 def eligibility(body: RequestBody, header_names: Iterable[str], policy: StatePolicy) -> tuple[str, ...]:
     """S7: every reason why the request is stateful, in the order of R10; empty for a stateless one."""
-    checks: tuple[tuple[str, Callable[[], bool]], ...] = (
-        (STORED, lambda: effective_store(body, policy) is not False),
-        (CONTINUATION, lambda: bool(body.get("previous_response_id")) or body.get("conversation") is not None),
-        (ORIGIN_BOUND, lambda: body.contents.is_origin_bound or _has_turn_state(header_names)),
-        (BACKGROUND, lambda: is_background(body)),
-        (SIDE_EFFECT_TOOL, lambda: not policy.replay_side_effect_tools and body.contents.has_side_effect_tool),
+    checks = (
+        (STORED, effective_store(body, policy) is not False),
+        (CONTINUATION, bool(body.get("previous_response_id")) or body.get("conversation") is not None),
+        (ORIGIN_BOUND, body.contents.is_origin_bound or _has_turn_state(header_names)),
+        (BACKGROUND, is_background(body)),
+        (SIDE_EFFECT_TOOL, not policy.replay_side_effect_tools and body.contents.has_side_effect_tool),
     )
-    return tuple(reason for reason, applies in checks if applies())
+    return tuple([reason for reason, applies in checks if applies])
 
 
 def reasons_on(request: TurnRequest, *, stores_by_default: bool) -> tuple[str, ...]:

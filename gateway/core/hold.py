@@ -63,4 +63,6 @@ class Hold:
         events, resting, self._events, self._resting = self._events, self._resting, [], 0
         self._bytes = 0
         self._holds_lifecycle = False
+        if not resting:
+            return events
         return [*(event._replace(body=parse_object(event.data)) for event in events[:resting]), *events[resting:]]

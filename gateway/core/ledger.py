@@ -77,7 +77,7 @@ class Reserve:
             return refused
         windows = tuple(limit.window for limit in self.limits)
         state, ends_at = Reserved(self.nanodollars), now + self.lease_seconds
-        book.put_account(replace(account, open=account.open + self.nanodollars))
+        book.put_account(account.after(set_aside=self.nanodollars))
         book.put_reservation(Reservation(self.turn_id, self.account, self.nanodollars, state, windows, ends_at))
         book.spend(windows, self.nanodollars)
         book.entries.append(Entry(Kind.RESERVE, self.account, self.turn_id, self.nanodollars))
@@ -119,7 +119,7 @@ class Resolve(OnReservation):
         resolution = _flag_overdraft(account, known.nanodollars, self.resolution) if is_open else self.resolution
         after, result = apply_resolution(known.state, resolution)
         if after is not known.state:
-            _move(book, account, replace(known, state=after), resolution.flags)
+            _move(book, account, known.in_state(after), resolution.flags)
         return result
 
 
@@ -136,7 +136,7 @@ class Expire(OnReservation):
             return Result.LEASE_RUNS
         after, result = apply_expiry(known.state)
         if after is not known.state:
-            _move(book, book.accounts[known.account], replace(known, state=after), ())
+            _move(book, book.accounts[known.account], known.in_state(after), ())
         return result
 
 
@@ -301,7 +301,7 @@ def _move(book: Book, account: Account, after: Reservation, flags: Sequence[Flag
     charge = state.nanodollars if isinstance(state, Settled) else 0
     for kind, nanodollars, own_flags in _resolving_entries(state, reserved, flags):
         book.entries.append(Entry(kind, after.account, after.turn_id, nanodollars, own_flags))
-    book.put_account(replace(account, balance=account.balance - charge, open=account.open - reserved))
+    book.put_account(account.after(charged=charge, set_aside=-reserved))
     book.spend(after.windows, charge - reserved)
 
 

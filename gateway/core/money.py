@@ -60,7 +60,7 @@ class Usage:
 
 def read_usage(value: object) -> Usage | None:
     """The usage object of an event as money reads it, or None: B5 wants complete non-negative integers."""
-    if not isinstance(value, dict):
+    if type(value) is not dict:
         return None
     input_tokens, output_tokens = _count(value.get("input_tokens")), _count(value.get("output_tokens"))
     cached_tokens = _part(value.get("input_tokens_details"), "cached_tokens", of=input_tokens)
@@ -71,16 +71,14 @@ def read_usage(value: object) -> Usage | None:
 
 
 def _count(value: object) -> int | None:
-    if not isinstance(value, int) or isinstance(value, bool):
-        return None
-    return value if 0 <= value <= TOKENS_MAX else None
+    return value if type(value) is int and 0 <= value <= TOKENS_MAX else None
 
 
 def _part(details: object, name: str, *, of: int | None) -> int | None:
     """A part of a count, never more than the whole. Absent or null details are none of it, anything else must count."""
     if details is None:
         return 0
-    if not isinstance(details, dict):
+    if type(details) is not dict:
         return None
     part = 0 if details.get(name) is None else _count(details[name])
     return part if part is not None and of is not None and part <= of else None
@@ -91,9 +89,9 @@ def usage_was_observed(value: object) -> bool:
     pending = [value]
     while pending:
         current = pending.pop()
-        if isinstance(current, dict):
+        if type(current) is dict:
             pending += current.values()
-        elif isinstance(current, list):
+        elif type(current) is list:
             pending += current
         elif current is not None and current != 0:
             return True

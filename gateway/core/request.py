@@ -13,13 +13,16 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, NoReturn
 
 from gateway.core.contents import Contents, contents_of
 from gateway.core.events import lenient_integer
 from gateway.core.money import TOKENS_MAX
 
 WHITESPACE: Final = re.compile(r"[ \t\n\r]*")
+MEMBER_NAME: Final = re.compile(r'"([^"\\\x00-\x1f]*+)"[ \t\n\r]*+:[ \t\n\r]*+')
+"""A member up to its value, if nothing in its name is escaped."""
+BEHIND_VALUE: Final = re.compile(r"[ \t\n\r]*+([,}])[ \t\n\r]*+")
 MEMBERS_MAX: Final = 1024
 """Top-level members of a body, each of which is read by itself: the API knows some forty."""
 KEPT_CHARACTERS_MAX: Final = 65_536
@@ -63,9 +66,12 @@ class RequestBody:
 
     def get(self, name: str) -> Any:
         """The value of a top-level member, None where it is absent."""
-        found = self.members.get(name)
-        if found is None or found.value is not _LET_GO:
-            return None if found is None else found.value
+        if name not in self.members:
+            return None
+        found = self.members[name]
+        return found.value if found.value is not _LET_GO else self._read_again(found)
+
+    def _read_again(self, found: Member) -> Any:
         return _DECODER.raw_decode(self.text, found.value_start)[0]
 
     def text_of(self, name: str) -> str | None:
@@ -81,7 +87,10 @@ class RequestBody:
     @property
     def fields(self) -> Mapping[str, Any]:
         """All top-level members by name."""
-        return {name: self.get(name) for name in self.members}
+        return {
+            name: found.value if found.value is not _LET_GO else self._read_again(found)
+            for name, found in self.members.items()
+        }
 
     def let_go(self) -> None:
         """Keep no value whose text is long: it takes up to ten times as much, and when its contents are known nobody
@@ -100,13 +109,23 @@ class RequestBody:
         if not self.members:
             return _with_members(self.text, replaced).encode()
         dropped = set(cut)
-        kept = [name for name in self.members if name not in dropped]
         spans = list(self.members.values())
-        parts = [self.text[: spans[0].key_start]]
-        parts += [self._rendered(name, replaced, is_last=name == kept[-1]) for name in kept]
-        parts.append(self.text[spans[-1].value_end :])
+        kept = [found for name, found in self.members.items() if name not in dropped]
+        end = kept[-1].value_end if kept else spans[0].key_start
+        pieces: list[str] = []
+        copied = 0
+        for name, found in self.members.items():
+            if found.key_start >= end:
+                break
+            if name in dropped:
+                pieces.append(self.text[copied : found.key_start])
+                copied = found.next_start
+            elif name in replaced:
+                pieces += (self.text[copied : found.value_start], json.dumps(replaced[name]))
+                copied = found.value_end
+        pieces += (self.text[copied:end], self.text[spans[-1].value_end :])
         added = {name: value for name, value in replaced.items() if name not in self.members}
-        return _with_members("".join(parts), added).encode()
+        return _with_members("".join(pieces), added).encode()
 
     def rewritten(self, written: Mapping[str, str], cut: Iterable[str], contents: Contents) -> RequestBody:
         """Another body: with the members `written` as these texts (in front where absent) and without those `cut`,
@@ -129,13 +148,6 @@ class RequestBody:
         rewritten.members = page.members
         rewritten.contents = contents
         return rewritten
-
-    def _rendered(self, name: str, replaced: Mapping[str, Any], *, is_last: bool) -> str:
-        """One kept member, with what stands between it and the next one unless it is the last that is kept."""
-        found = self.members[name]
-        value = json.dumps(replaced[name]) if name in replaced else self.text[found.value_start : found.value_end]
-        separator = "" if is_last else self.text[found.value_end : found.next_start]
-        return self.text[found.key_start : found.value_start] + value + separator
 
 
 class _Page:
@@ -186,46 +198,38 @@ def _scan_object(text: str) -> dict[str, Member]:
     position = _skip_whitespace(text, position + 1)
     is_open = not text.startswith("}", position)
     while is_open:
-        name, found = _scan_member(text, position)
-        _refuse_member(name, members)
-        members[name] = found
-        position = found.next_start
-        is_open = _comma_stands_before(text, found)
+        named = MEMBER_NAME.match(text, position)
+        name, start = _odd_name(text, position) if named is None else (named[1], named.end())
+        value, stop = _DECODER.raw_decode(text, start)
+        if name in members or len(members) == MEMBERS_MAX:
+            _refuse_member(name, members)
+        behind = BEHIND_VALUE.match(text, stop)
+        if behind is None:
+            raise json.JSONDecodeError("expected ',' or '}'", text, _skip_whitespace(text, stop))
+        is_open = behind[1] == ","
+        following = behind.end() if is_open else behind.start(1)
+        members[name] = Member(value, position, start, stop, following)
+        position = following
     if _skip_whitespace(text, position + 1) != len(text):
         raise json.JSONDecodeError("something follows the object", text, position + 1)
     return members
 
 
-def _refuse_member(name: str, members: Mapping[str, Member]) -> None:
-    if name in members:
-        raise MalformedBody(f"the key {name[:NAME_CHARACTERS_MAX]!r} stands twice in the body")
-    if len(members) == MEMBERS_MAX:
-        raise MalformedBody(f"the body has more than {MEMBERS_MAX} members")
-
-
-def _scan_member(text: str, position: int) -> tuple[str, Member]:
-    """Read `"key": value` at `position`, with the comma behind it if there is one."""
+def _odd_name(text: str, position: int) -> tuple[str, int]:
+    """Read `"key":` at `position` where it is not as plain as most are, and where its value starts."""
     if not text.startswith('"', position):
         raise json.JSONDecodeError("expected a member name in double quotes", text, position)
     name, end = _DECODER.raw_decode(text, position)
     colon = _skip_whitespace(text, end)
     if not text.startswith(":", colon):
         raise json.JSONDecodeError("expected ':'", text, colon)
-    start = _skip_whitespace(text, colon + 1)
-    value, stop = _DECODER.raw_decode(text, start)
-    following = _skip_whitespace(text, stop)
-    if text.startswith(",", following):
-        following = _skip_whitespace(text, following + 1)
-    return name, Member(value, position, start, stop, following)
+    return name, _skip_whitespace(text, colon + 1)
 
 
-def _comma_stands_before(text: str, found: Member) -> bool:
-    """Whether a comma, not the closing brace, follows a member; anything else is an error."""
-    if "," in text[found.value_end : found.next_start]:
-        return True
-    if text.startswith("}", found.next_start):
-        return False
-    raise json.JSONDecodeError("expected ',' or '}'", text, found.next_start)
+def _refuse_member(name: str, members: Mapping[str, Member]) -> NoReturn:
+    if name in members:
+        raise MalformedBody(f"the key {name[:NAME_CHARACTERS_MAX]!r} stands twice in the body")
+    raise MalformedBody(f"the body has more than {MEMBERS_MAX} members")
 
 
 def _skip_whitespace(text: str, position: int) -> int:

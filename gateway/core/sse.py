@@ -1,6 +1,6 @@
 """Server-sent events on bytes, incremental and in linear time (P1–P7).
 
-    receive_data(chunk)  ->  next_event() until None  ->  ...  ->  receive_end(clean=...) gives the last event, if any
+    receive_data(chunk)  ->  next_events() until none  ->  ...  ->  receive_end(clean=...) gives the last event, if any
 
 - Lines end at CR, LF or CRLF, mixed, and nowhere else (P1): not at U+2028, U+2029, U+0085, VT or FF.
 - A block is complete with its blank line, without waiting for another byte (P2). A line feed that turns out to belong
@@ -20,17 +20,18 @@ import math
 import re
 from typing import Final
 
-from gateway.core.events import PARSED_TYPES, Event, EventClass, parse_object, read_event
+from gateway.core.events import PARSED_TYPES, Event, EventClass, output_event, parse_object, read_event
 
 BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
 BLANK_LINE: Final = re.compile(rb"[\r\n](?:\r\n?|(?<=\n)\n)")
 """A line end and the empty line's own: two of CR, LF and CRLF, with the LF of the last CRLF if it is there. CR LF alone
 is one line end and does not match."""
-PLAIN_OUTPUT: Final = re.compile(
-    rb'(?:event: ?[^\r\n]*\r?\n)?data: ?(\{ ?"type" ?: ?"(response\.[A-Za-z0-9_.]+)" ?[,}])'
+PLAIN_BLOCK: Final = re.compile(
+    rb'(?:event:.*+\n)?data: ?(\{ ?"type" ?: ?"(response\.[A-Za-z0-9_.]++)" ?[,}].*+)'
+    rb"(?:(?<=\})\n\n|(?<=\}\r)\n\r\n)|"
 )
-"""How the block of an output event begins at every known upstream: its type is found without a walk over its lines."""
-OUTPUT: Final = EventClass.OUTPUT
+"""How an event stands at every known upstream: its payload in one line, its type in front. Or nothing, at once: whoever
+asks for one after the other does not look for the next such block behind another one."""
 LINE_END: Final = re.compile(rb"\r\n|\r|\n")
 PLAIN_NAME: Final = re.compile(r"[A-Za-z0-9_.:-]{1,256}")
 
@@ -88,20 +89,23 @@ class SSEParser:
 
     def next_event(self) -> Event | None:
         """The next complete event, or None until more bytes come, or a `long_block` was read. Raises BlockTooLarge."""
-        if not self._chunk and not self._pending:
-            return None
-        event = self._plain_output()
-        if event is not None:
-            return event
-        while (block := self._next_block()) is not None:
+        events = self.next_events(1)
+        return events[0] if events else None
+
+    def next_events(self, events_max: int) -> list[Event]:
+        """The next complete events, as many as one look finds but none behind a terminal one (E9). None until more
+        bytes come, or a `long_block` was read. Raises BlockTooLarge."""
+        events = self._plain_events(events_max) if self._chunk else []
+        while not events and (block := self._next_block()) is not None:
             if len(block) > self._inline_bytes_max:
                 self.long_block = block
-                return None
+                break
             event = read_block(block)
             if event is not None:
-                return event
-            self.not_events += _has_fields(block)
-        return None
+                events.append(event)
+            else:
+                self.not_events += _has_fields(block)
+        return events
 
     def receive_end(self, *, clean: bool) -> Event | None:
         """The stream ended. The pending event, if the end was clean and the event is whole (P6)."""
@@ -115,28 +119,31 @@ class SSEParser:
         self.not_events += not is_whole
         return event if is_whole else None
 
-    def _plain_output(self) -> Event | None:
-        """The event at the cursor, if it is an output event in a plain block that lies whole in the chunk."""
-        chunk, start = self._chunk, self._at
-        plain = PLAIN_OUTPUT.match(chunk, start)
-        if plain is None or plain[2] in PARSED_TYPES:
-            return None
-        line_end = chunk.find(b"\n", plain.end())
-        if chunk[line_end - 1 : line_end + 2] == b"}\n\n":
-            data_end, end = line_end, line_end + 2
-        elif chunk[line_end - 2 : line_end + 3] == b"}\r\n\r\n":
-            data_end, end = line_end - 1, line_end + 3
-        else:
-            return None
-        if self._has_carriage_returns and chunk.find(b"\r", plain.end(), data_end) >= 0:
-            return None
-        if end - start > self._block_bytes_max:
-            self._refuse_too_large(chunk, start, end)
-        if end < len(chunk):
-            self._at = end
-        else:
-            self._chunk, self._at = b"", 0
-        return Event(OUTPUT, plain[2].decode(), chunk[plain.start(1) : data_end], chunk[start:end], None)
+    def _plain_events(self, events_max: int) -> list[Event]:
+        """From the cursor on the events in plain blocks that lie whole in the chunk. What is odd is left: it ends the
+        run, and is read as any block."""
+        events: list[Event] = []
+        for found in PLAIN_BLOCK.finditer(self._chunk, self._at):
+            block, data, name = found.group(0, 1, 2)
+            if name is None or len(block) > self._block_bytes_max:
+                break
+            if self._has_carriage_returns:
+                data = data.removesuffix(b"\r")
+                if b"\r" in block.replace(b"\r\n", b"\n"):  # it ends a line, too
+                    break
+            if name not in PARSED_TYPES:
+                event = output_event(name.decode(), data, block)
+            elif len(block) > self._inline_bytes_max or (read := read_event(data, block)) is None:
+                break
+            else:
+                event = read
+            events.append(event)
+            self._at += len(block)
+            if event.kind is EventClass.TERMINAL or len(events) == events_max:
+                break
+        if self._at == len(self._chunk):
+            self._chunk, self._at = b"", 0  # read, and not kept while more is waited for
+        return events
 
     def _next_block(self) -> bytes | None:
         if self._at == len(self._chunk) and not self._pending:

@@ -116,7 +116,7 @@ class Turn:
         over, no deadline due by then. Whoever has handed it over says `passed`."""
         if self.phase is not Phase.RUNNING or self._delivery.handing_since is not None:
             return False
-        return (at < self._due[0] or at < self.deadline) and self._delivery.passes(events)
+        return (at < self._due[0] or at < self.deadline) and self._delivery.passing(events) == len(events)
 
     def passed(self, events: Sequence[Event], at: float) -> None:
         """What `step` would have made of a batch that was handed over as it was seen: T4 is due later than it was."""
@@ -143,9 +143,8 @@ class Turn:
     def _take_commands(self) -> list[Command]:
         """Frames first. The end is told when its input was looked at whole: it counts what came behind a terminal."""
         commands, end, self._commands, self._end = self._commands, self._end, [], None
-        if outgoing := self._delivery.take_outgoing():
-            commands.insert(0, Deliver(outgoing, self._head))
-        self._hold.rest()
+        if self._delivery.outgoing:
+            commands.insert(0, Deliver(self._delivery.take_outgoing(), self._head))
         if end is not None:
             commands.append(self._finish(end))
         return commands
@@ -188,17 +187,18 @@ class Turn:
 
     def _batch(self, batch: Batch, at: float) -> None:
         """Output that follows output is passed on in one piece; every other event is looked at."""
-        passing: list[Event] = []
-        for event in batch.events:
-            if self.phase is Phase.RUNNING and self._delivery.passes((event,)):
-                passing.append(event)
+        events, place = batch.events, 0
+        while place < len(events):
+            end = self._delivery.passing(events, place) if self.phase is Phase.RUNNING else place
+            if end > place:
+                self._deliver(events[place:end], at)
+                place = end
             else:
-                self._deliver(passing, at)
-                passing = []
-                self._event(event, at)
+                self._event(events[place], at)
+                place += 1
         if self._attempt is not None:
             self._attempt.heard_at(at)
-        self._deliver(passing, at)
+        self._hold.rest()
 
     def _event(self, event: Event, at: float) -> None:
         attempt = self._attempt

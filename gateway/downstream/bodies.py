@@ -72,12 +72,11 @@ def turn_request(
     `invalid_request` or `unsupported_parameter`."""
     can_be_stored = path == RESPONSES
     known = {name.lower(): value for name, value in headers}
+    reasons = eligibility(body, known, policy)
     return TurnRequest(
         body=body,
         model=_model(body),
-        stateful_reasons=tuple(
-            reason for reason in eligibility(body, known, policy) if can_be_stored or reason != STORED
-        ),
+        stateful_reasons=reasons if can_be_stored else tuple([reason for reason in reasons if reason != STORED]),
         splices_store=can_be_stored and makes_store_explicit(body, policy),
         headers=headers_up(known.items()),
         client_refused_replay=known.get(REPLAY_HEADER, "").strip().lower() == "never",

@@ -34,8 +34,12 @@ SECRET_WORDS: Final = ("authorization", "cookie", "token", "secret", "api-key")
 
 def headers_up(headers: Iterable[tuple[str, str]]) -> Headers:
     """The client's headers that an upstream gets."""
-    lowered = ((name.lower(), value) for name, value in headers)
-    return tuple((name, value) for name, value in lowered if _goes_up(name))
+    kept = []
+    for name, value in headers:
+        lowered = name.lower()
+        if (lowered in UP_NAMES or lowered.startswith(UP_PREFIXES)) and not _speaks_of_a_secret(lowered):
+            kept.append((lowered, value))
+    return tuple(kept)
 
 
 def headers_down(headers: Headers) -> Headers:
@@ -56,6 +60,5 @@ def retry_after(headers: Headers) -> Headers:
     return () if value is None else (("retry-after", value),)
 
 
-def _goes_up(name: str) -> bool:
-    is_listed = name in UP_NAMES or name.startswith(UP_PREFIXES)
-    return is_listed and not any(word in name for word in SECRET_WORDS)
+def _speaks_of_a_secret(name: str) -> bool:
+    return any(word in name for word in SECRET_WORDS)

@@ -45,7 +45,7 @@ def headers_for(client: Headers, own: Mapping[str, str], credential: Credential 
 
 def headers_of(raw: list[tuple[bytes, bytes]]) -> Headers:
     """Names in lower case, values as they came."""
-    return tuple((name.decode("latin-1").lower(), value.decode("latin-1")) for name, value in raw)
+    return tuple([(name.decode("latin-1").lower(), value.decode("latin-1")) for name, value in raw])
 
 
 def refused(status: int, headers: Headers, body: bytes | None, retryable_codes: frozenset[str]) -> Failure:

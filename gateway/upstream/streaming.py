@@ -137,12 +137,10 @@ def _take_events(parser: SSEParser) -> Taken:
     """Up to a batch of events, none behind a terminal one (E9)."""
     events: list[Event] = []
     try:
-        for _ in range(limits.BATCH_EVENTS_MAX):
-            event = parser.next_event()
-            if event is None:
-                break
-            events.append(event)
-            if event.kind is EventClass.TERMINAL:
+        while len(events) < limits.BATCH_EVENTS_MAX:
+            taken = parser.next_events(limits.BATCH_EVENTS_MAX - len(events))
+            events += taken
+            if not taken or taken[-1].kind is EventClass.TERMINAL:
                 break
     except BlockTooLarge as error:
         return events, error

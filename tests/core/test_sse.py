@@ -184,6 +184,28 @@ def test_events_may_be_asked_for_later(stream: bytes, sizes: list[int]) -> None:
     assert [event.data for event in iter(parser.next_event, None)] == [event.data for event in parser_of(stream)[1]]
 
 
+@given(STREAMS, SIZES | st.just([1 << 16]), st.integers(1, 5))
+@example((b"data: " + DELTA + b"\n\n") * 5 + b"data: " + COMPLETED + b"\n\ndata: " + DELTA + b"\n\n", [1 << 16], 5)
+@settings(max_examples=300, deadline=None)
+def test_a_look_finds_what_is_found_one_by_one_from_bytes_that_come_one_by_one(
+    stream: bytes, sizes: list[int], events_max: int
+) -> None:
+    """P2, E9: blocks that are read in one run are read as any block is; none behind a terminal event."""
+    parser = SSEParser(BLOCK_BYTES_MAX)
+    looks: list[list[Event]] = []
+    for chunk in cut(stream, sizes):
+        parser.receive_data(chunk)
+        looks += iter(lambda: parser.next_events(events_max), [])
+    by_the_byte, expected = parser_of(*cut(stream, [1]))
+
+    assert [event._replace(block=b"") for look in looks for event in look] == [
+        event._replace(block=b"") for event in expected
+    ]
+    assert parser.not_events == by_the_byte.not_events
+    assert all(len(look) <= events_max for look in looks)
+    assert EventClass.TERMINAL not in {event.kind for look in looks for event in look[:-1]}
+
+
 @pytest.mark.parametrize("line_end", [b"\n", b"\r", b"\r\n"], ids=["LF", "CR", "CRLF"])
 def test_an_event_is_there_with_its_blank_line_and_no_byte_later(line_end: bytes) -> None:
     """P2: a blank line of CR is complete without the LF that may follow it."""
@@ -583,9 +605,11 @@ def test_a_payload_becomes_a_block_with_its_type_and_a_line_for_each_of_its_line
     assert sse_block(event_type, payload) == block
 
 
-def test_a_long_block_is_left_to_who_asks() -> None:
+@pytest.mark.parametrize("name", ["keepalive", "response.created"])
+def test_a_long_block_is_left_to_who_asks(name: str) -> None:
     """P7: between others, in its place; one of just the length is read."""
-    short, just, long = (b'data: {"type":"x","a":"' + b"x" * size + b'"}\n\n' for size in (10, 73, 74))
+    start = b'data: {"type":"' + name.encode() + b'","a":"'
+    short, just, long = (start + b"x" * (size - len(start) - 4) + b'"}\n\n' for size in (50, 100, 101))
     assert (len(just), len(long)) == (100, 101)
     parser = SSEParser(1000, 100)
     parser.receive_data(short + just + long + short)
