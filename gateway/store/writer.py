@@ -15,7 +15,7 @@ returned, for they share a connection; its answers count for those who still wai
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Generator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, Protocol, TypeVar
@@ -23,7 +23,9 @@ from typing import Any, Final, Protocol, TypeVar
 import structlog
 import trio
 
+from gateway.core.money import Result
 from gateway.limits import WRITE_BATCH_SECONDS_MAX
+from gateway.pending import Pending, Underway
 from gateway.store.commit import Answer, Work
 from gateway.store.database import Conflict, StoreAway, StoreUnusable
 from gateway.store.spool import written_line
@@ -49,6 +51,8 @@ OWN_THREADS_MAX: Final = 2
 T = TypeVar("T")
 RunBlocking = Callable[[Callable[[], T]], Awaitable[T]]
 Commit = Callable[[Sequence[Work]], list[Answer]]
+Answered = Result | None
+"""An answer that is no exception."""
 
 
 class Spool(Protocol):
@@ -80,7 +84,7 @@ class OwnThreads:
 
 @dataclass(slots=True, eq=False)
 class Waiting:
-    """An operation on its way, and whoever waits for its answer."""
+    """An operation on its way (Pending)."""
 
     work: Work
     is_insisted: bool
@@ -93,6 +97,23 @@ class Waiting:
         """The answer is there."""
         self.answer = answer
         self.is_answered.set()
+
+    # --- for whoever waits (Pending) ----------------------------------------------------------------------------
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the answer is there."""
+        return self.is_answered.is_set()
+
+    def result(self) -> Answered:
+        """The store's word. Raises what the operation ran into."""
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return self.answer
+
+    def __await__(self) -> Generator[Any, Any, Answered]:
+        yield from self.is_answered.wait().__await__()
+        return self.result()
 
 
 class Writer:
@@ -138,39 +159,36 @@ class Writer:
         """Operations that are not durable yet."""
         return len(self._queue)
 
-    async def ask(self, work: Work) -> Answer:
-        """Write now. Raises StoreAway."""
+    def ask(self, work: Work) -> Pending[Answered]:
+        """Write now. Raises StoreAway, here or where it is waited for."""
         if self._is_closed:
             raise StoreAway("the gateway is ending: nothing is written any more", was_tried=False)
         if self._away is not None:
             raise StoreAway(self._away, was_tried=False)
         if self._asked >= WAITING_OPERATIONS_MAX:
             raise StoreAway(f"{self._asked} operations wait for the store", was_tried=False)
-        return await self._answer(self._enqueue(work, is_insisted=False))
+        waiting = Waiting(work, is_insisted=False)
+        self._enqueue(waiting)
+        return waiting
 
-    async def insist(self, work: Work) -> Answer:
+    def insist(self, work: Work) -> Pending[Answered]:
         """Write, whatever happens. What comes after the end is spooled, and not answered."""
-        waiting = self._enqueue(work, is_insisted=True)
-        if self._is_closed:
-            await self._spool_at_the_end([waiting])
-        return await self._answer(waiting)
+        waiting = Waiting(work, is_insisted=True)
+        self._enqueue(waiting)
+        return Underway(partial(self._spool_late, waiting)) if self._is_closed else waiting
 
     def insist_later(self, work: Work) -> None:
         """Write, whatever happens; nobody waits for it."""
-        self._enqueue(work, is_insisted=True)
+        self._enqueue(Waiting(work, is_insisted=True))
 
-    def _enqueue(self, work: Work, *, is_insisted: bool) -> Waiting:
-        waiting = Waiting(work, is_insisted)
+    def _enqueue(self, waiting: Waiting) -> None:
         self._queue.append(waiting)
-        self._asked += not is_insisted
+        self._asked += not waiting.is_insisted
         self._wake.set()
-        return waiting
 
-    async def _answer(self, waiting: Waiting) -> Answer:
-        await waiting.is_answered.wait()
-        if isinstance(waiting.answer, Exception):
-            raise waiting.answer
-        return waiting.answer
+    async def _spool_late(self, waiting: Waiting) -> Answered:
+        await self._spool_at_the_end([waiting])
+        return await waiting
 
     # --- the task -----------------------------------------------------------------------------------------------
 
@@ -264,7 +282,7 @@ class Writer:
     def _settle(self, waiting: Waiting, answer: Answer) -> None:
         """The answer of a write that hung may find whoever asked refused already."""
         if not waiting.is_answered.is_set():
-            self._queue.popleft()
+            del self._queue[0]
             self._asked -= not waiting.is_insisted
         if isinstance(answer, Conflict) and waiting.is_insisted:
             self._keep(waiting, answer)
