@@ -14,6 +14,7 @@ returned, for they share a connection; its answers count for those who still wai
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Awaitable, Callable, Generator, Sequence
 from dataclasses import dataclass, field
@@ -44,6 +45,8 @@ CLOSE_SECONDS_MAX: Final = 2.0
 SPOOL_AT_THE_END_SECONDS: Final = 0.5
 """After that what still waits is spooled, before the rest of the wait: whoever kills a process that does not end soon
 takes nothing with it."""
+
+NO_ANSWER: Final = f"it has not answered a write for {WRITE_BATCH_SECONDS_MAX:g} s"
 
 OWN_THREADS_MAX: Final = 2
 """A batch and, while it hangs, the spool."""
@@ -136,6 +139,9 @@ class Writer:
         self._spooling = trio.Lock()
         """What is written to the spool and what decides that it can go never overlap."""
         self._is_writing = False
+        self._hangs_at = math.inf
+        """When the batch that is under way hangs."""
+        self._is_watched = trio.Event()
         self._is_closing = False
         self._is_closed = False
         self.on_answer: Callable[[Work, Answer], None] | None = None
@@ -194,6 +200,12 @@ class Writer:
 
     async def run(self) -> None:
         """Write until `aclose`. A cancellation ends it too, between two batches."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._watch_the_writes)
+            await self._write_all()
+            nursery.cancel_scope.cancel()
+
+    async def _write_all(self) -> None:
         while not (self._is_closing and not self._queue):
             if self._away is not None or self._all_clash:
                 await self._pause()
@@ -256,28 +268,35 @@ class Writer:
     async def _run_commit(self, works: Sequence[Work]) -> list[Answer]:
         """One that is abandoned in its thread goes on there: the database stays its own."""
         self._is_writing = True
+        self._hangs_at = trio.current_time() + (WRITE_BATCH_SECONDS_MAX if self._away is None else RETRY_SECONDS)
+        self._is_watched.set()
         outcome: list[Answer] | Exception
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._watch_the_write)
-            try:
-                outcome = await self._run_blocking(partial(self._commit, works))
-            except Exception as error:  # raised below: the nursery would put it into a group
-                outcome = error
-            if self._away is not None:
-                await self._spooling.acquire()  # what is on its way to the spool gets there
-                self._spooling.release()
-            nursery.cancel_scope.cancel()
+        try:
+            outcome = await self._run_blocking(partial(self._commit, works))
+        except Exception as error:  # raised below, once it is known that nothing is on its way
+            outcome = error
+        self._hangs_at = math.inf
+        if self._away is not None:
+            await self._spooling.acquire()  # what is on its way to the spool gets there
+            self._spooling.release()
         self._is_writing = False
         if isinstance(outcome, Exception):
             raise outcome
         return outcome
 
-    async def _watch_the_write(self) -> None:
-        """One that hangs is a store that is away; what comes while it hangs is spooled like what it holds."""
-        await trio.sleep(RETRY_SECONDS if self._away is not None else WRITE_BATCH_SECONDS_MAX)
+    async def _watch_the_writes(self) -> None:
+        """One that hangs is a store that is away; what comes while it hangs is spooled like what it holds. A batch that
+        does not hang costs no wake-up: the watch looks when the first that it knows of would."""
         while True:
-            await self._store_is_away(self._away or f"it has not answered a write for {WRITE_BATCH_SECONDS_MAX:g} s")
-            await trio.sleep(RETRY_SECONDS)
+            if self._hangs_at == math.inf:
+                self._is_watched = trio.Event()
+                await self._is_watched.wait()
+            hangs_at = self._hangs_at
+            await trio.sleep_until(hangs_at)
+            if self._hangs_at == hangs_at:
+                await self._store_is_away(self._away or NO_ANSWER)
+                if self._hangs_at == hangs_at:
+                    self._hangs_at = trio.current_time() + RETRY_SECONDS
 
     def _settle(self, waiting: Waiting, answer: Answer) -> None:
         """The answer of a write that hung may find whoever asked refused already."""

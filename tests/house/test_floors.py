@@ -33,7 +33,7 @@ TASKS_START_IN = {
     "gateway/upstream/sockets.py": "two waits on one socket, of which the first ends the other",
     "gateway/cli": "commands that serve or watch",
     "gateway/app.py": "the services that live as long as the process",
-    "gateway/store/writer.py": "the watch beside one batch, which ends with it",
+    "gateway/store/writer.py": "the watch beside the writer, which ends with it",
     "gateway/stores.py": "the writer and what works beside it, as long as the process",
     "gateway/ledger/leases.py": "many leases in one batch of the writer's, awaited together",
     "gateway/lock": "a scenario's clients, and what happens beside them",
