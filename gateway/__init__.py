@@ -14,6 +14,7 @@ floor 3  turn/            the engine: one nursery per turn, the tasks and the sc
          store/           below these: one database behind one writer, the spool, the proof of the books
 floor 2  config/          the configuration file, validated whole
          ports.py         what the engine asks of doors, upstreams, ledger and records
+         pending.py       below it: what a store was asked, and has begun
          measures.py      what doors and engine tell whoever counts
          encodings.py     content encodings, of requests and of answers
          beside_asgi.py   what the server lets a door do with a client past ASGI

@@ -34,6 +34,7 @@ from gateway.core.money import Flag, Price, Resolution, Result
 from gateway.core.origin import Maker
 from gateway.core.request import CUT_FOR_SSE, CUT_FOR_WEBSOCKET, RESPONSES, TurnRequest
 from gateway.core.routing import Listed
+from gateway.pending import Pending
 
 Stamped = tuple[Input, float]
 """An input and the time at which it was seen."""
@@ -263,19 +264,22 @@ class Draining(Protocol):
 
 
 class Ledger(Protocol):
-    """Accounts and reservations (B). Every call is idempotent on the turn id and returns once it is durable."""
+    """Accounts and reservations (B). Every call is idempotent on the turn id, begins at once, and is done once it is
+    durable."""
 
-    async def reserve(self, turn_id: str, account: str, nanodollars: int, limits: Sequence[SpendLimit] = ()) -> Result:
+    def reserve(
+        self, turn_id: str, account: str, nanodollars: int, limits: Sequence[SpendLimit] = ()
+    ) -> Pending[Result]:
         """CREATED, EXISTS or EXISTS_WITH_DIFFERENT_AMOUNT; INSUFFICIENT_BALANCE, SPEND_LIMIT_REACHED,
         ACCOUNT_NOT_FOUND and ACCOUNT_CLOSED set nothing aside. Open reservations never exceed the balance, nor what is
         spent and open in a window its limit. Raises LedgerUnavailable."""
 
-    async def resolve(self, turn_id: str, resolution: Resolution) -> Result:
+    def resolve(self, turn_id: str, resolution: Resolution) -> Pending[Result]:
         """SETTLED, SETTLED_OVERDRAWN or VOIDED; BORNE_BY_HOUSE if the lease had ended before (B7). ALREADY_SETTLED,
-        ALREADY_VOIDED, ALREADY_EXPIRED and NOT_FOUND change nothing. Returns once it is durable, however long the store
-        is away: giving up the wait does not withdraw it."""
+        ALREADY_VOIDED, ALREADY_EXPIRED and NOT_FOUND change nothing. Done once it is durable, however long the store is
+        away: giving up the wait does not withdraw it."""
 
-    async def book_house(self, turn_id: str, attempt: int, nanodollars: int) -> Result:
+    def book_house(self, turn_id: str, attempt: int, nanodollars: int) -> Pending[Result]:
         """B2: the house bears the cost of an attempt its client does not pay: CREATED or EXISTS. As durable as
         `resolve`."""
 
@@ -349,35 +353,40 @@ class Origin:
         return Maker(self.route, self.place)
 
 
-class Records(Protocol):
-    """Turns and attempts (L). Openings return once they are durable; closings are never lost on a normal exit."""
+Noted = Pending[object]
+"""What is on its way into the records: nothing comes of it but that it is there."""
 
-    async def open_turn(self, opening: TurnOpening) -> None:
+
+class Records(Protocol):
+    """Turns and attempts (L). All that is written begins at once, and is done once it is durable;
+    closings are never lost on a normal exit."""
+
+    def open_turn(self, opening: TurnOpening) -> Noted:
         """A turn has its reservation."""
 
-    async def open_attempt(self, turn_id: str, attempt: int, route: str) -> None:
+    def open_attempt(self, turn_id: str, attempt: int, route: str) -> Noted:
         """An attempt is about to call its upstream."""
 
-    async def close_attempt(self, closing: AttemptClosing) -> None:
+    def close_attempt(self, closing: AttemptClosing) -> Noted:
         """Whatever ended it."""
 
-    async def close_turn(self, closing: TurnClosing) -> None:
+    def close_turn(self, closing: TurnClosing) -> Noted:
         """Whatever ended it."""
 
-    async def learn_origin(self, origin: Origin) -> None:
+    def learn_origin(self, origin: Origin) -> Noted:
         """O1: a response's route, shared by all workers and nodes; the first one learned for an id stays."""
 
     async def origin(self, account: str, response_id: str) -> Origin | None:
         """O2: where a response of this account was made, or None: unknown, another account's, or too old. Raises
         LedgerUnavailable."""
 
-    async def learn_marks(self, account: str, maker: Maker, marks: Sequence[str]) -> None:
+    def learn_marks(self, account: str, maker: Maker, marks: Sequence[str]) -> Noted:
         """O3: who made what these marks (core.marks) are of; the first one learned for a mark stays."""
 
     async def origins_of_marks(self, account: str, marks: Sequence[str]) -> Mapping[str, Maker]:
         """O3: the makers of those marks that are known, as `origin` knows responses. Raises LedgerUnavailable."""
 
-    async def keep_background(self, turn: BackgroundTurn) -> None:
+    def keep_background(self, turn: BackgroundTurn) -> Noted:
         """B9: it is to be looked after until it is closed; a second time may change what was delivered."""
 
     async def background_turns(self) -> Sequence[BackgroundTurn]:

@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from gateway.core.keys import Key
 from gateway.keys.rows import FIND, digest_in, stored_key
-from gateway.ports import LedgerUnavailable
-from gateway.store.database import Session, StoreAway
+from gateway.store.database import Session
 from gateway.store.store import Store
 
 
@@ -27,7 +26,4 @@ class DurableKeys:
             found = session.fetch_each(FIND, [{"digest": digest} for digest in digests])
             return {digest_in(row): stored_key(row).key for rows in found for row in rows}
 
-        try:
-            return await self._store.read(look_up)
-        except StoreAway as error:
-            raise LedgerUnavailable(str(error)) from error
+        return await self._store.read(look_up)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import cast
 
 import structlog
@@ -11,10 +12,10 @@ from gateway import limits
 from gateway.core.accounts import SpendLimit
 from gateway.core.ledger import BookHouse, Reserve, Resolve
 from gateway.core.money import Resolution, Result
-from gateway.ports import LedgerUnavailable
+from gateway.pending import Pending, Underway
 from gateway.store.commit import Answer, Work
 from gateway.store.database import StoreAway
-from gateway.store.writer import Writer
+from gateway.store.writer import Answered, Writer
 
 logger = structlog.get_logger("gateway.ledger")
 
@@ -33,31 +34,36 @@ class DurableLedger:
     def __repr__(self) -> str:
         return f"<DurableLedger, {len(self.live)} turns live>"
 
-    async def reserve(self, turn_id: str, account: str, nanodollars: int, limits: Sequence[SpendLimit] = ()) -> Result:
+    def reserve(
+        self, turn_id: str, account: str, nanodollars: int, limits: Sequence[SpendLimit] = ()
+    ) -> Pending[Result]:
         """Set money aside (ports.Ledger)."""
-        reserve = Reserve(turn_id, account, nanodollars, tuple(limits), self._lease_seconds)
+        asked = self._writer.ask(Reserve(turn_id, account, nanodollars, tuple(limits), self._lease_seconds))
+        return Underway(partial(self._reserved, turn_id, asked))
+
+    async def _reserved(self, turn_id: str, asked: Pending[Answered]) -> Result:
         try:
-            result = cast("Result", await self._writer.ask(reserve))
+            result = cast("Result", await asked)
         except StoreAway as error:
             if error.was_tried:  # it may be set aside all the same
                 self._writer.insist_later(Resolve(turn_id, Resolution(None)))
-            raise LedgerUnavailable(str(error)) from error
+            raise
         if result in (Result.CREATED, Result.EXISTS):
             self.live.add(turn_id)
         return result
 
-    async def resolve(self, turn_id: str, resolution: Resolution) -> Result:
+    def resolve(self, turn_id: str, resolution: Resolution) -> Pending[Result]:
         """Settle or void, once (ports.Ledger). The writer has it from here on: no lease needs to be kept for it."""
         self.live.discard(turn_id)
-        return cast("Result", await self._writer.insist(Resolve(turn_id, resolution)))
+        return cast("Pending[Result]", self._writer.insist(Resolve(turn_id, resolution)))
 
     def adopt(self, turn_id: str) -> None:
         """B9: the lease of a turn that may have been another process's is kept from ending, as of one's own."""
         self.live.add(turn_id)
 
-    async def book_house(self, turn_id: str, attempt: int, nanodollars: int) -> Result:
+    def book_house(self, turn_id: str, attempt: int, nanodollars: int) -> Pending[Result]:
         """The house pays (ports.Ledger)."""
-        return cast("Result", await self._writer.insist(BookHouse(turn_id, attempt, nanodollars)))
+        return cast("Pending[Result]", self._writer.insist(BookHouse(turn_id, attempt, nanodollars)))
 
     def _note(self, work: Work, answer: Answer) -> None:
         """B7 alarms, also where the turn has long given up waiting for the store."""

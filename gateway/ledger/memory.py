@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-import trio
-
 from gateway.core.accounts import Book, Entry, Kind, SpendLimit
 from gateway.core.ledger import BookHouse, OpenAccount, Operation, Reserve, Resolve, Transfer
 from gateway.core.money import ReservationState, Reserved, Resolution, Result
+from gateway.pending import Done, Pending
 
 
 class MemoryLedger:
@@ -47,20 +46,19 @@ class MemoryLedger:
         """Where a turn's reservation stands. KeyError if there is none."""
         return self._book.reservations[turn_id].state
 
-    async def reserve(self, turn_id: str, account: str, nanodollars: int, limits: Sequence[SpendLimit] = ()) -> Result:
+    def reserve(
+        self, turn_id: str, account: str, nanodollars: int, limits: Sequence[SpendLimit] = ()
+    ) -> Pending[Result]:
         """Set money aside (ports.Ledger)."""
-        await trio.lowlevel.checkpoint()
-        return self.carry_out(Reserve(turn_id, account, nanodollars, tuple(limits)))
+        return Done(self.carry_out(Reserve(turn_id, account, nanodollars, tuple(limits))))
 
-    async def resolve(self, turn_id: str, resolution: Resolution) -> Result:
+    def resolve(self, turn_id: str, resolution: Resolution) -> Pending[Result]:
         """Settle or void, once (ports.Ledger)."""
-        await trio.lowlevel.checkpoint()
-        return self.carry_out(Resolve(turn_id, resolution))
+        return Done(self.carry_out(Resolve(turn_id, resolution)))
 
-    async def book_house(self, turn_id: str, attempt: int, nanodollars: int) -> Result:
+    def book_house(self, turn_id: str, attempt: int, nanodollars: int) -> Pending[Result]:
         """The house pays (ports.Ledger)."""
-        await trio.lowlevel.checkpoint()
-        return self.carry_out(BookHouse(turn_id, attempt, nanodollars))
+        return Done(self.carry_out(BookHouse(turn_id, attempt, nanodollars)))
 
     def carry_out(self, operation: Operation, now: float = 0.0) -> Result:
         """Any operation of the ledger's law, at this time of the store's clock: leases are not kept here, for what a

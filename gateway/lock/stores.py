@@ -22,10 +22,9 @@ from gateway.core.accounts import Entry
 from gateway.core.failures import Failure
 from gateway.ledger.memory import MemoryLedger
 from gateway.lock.scenario import Fault
+from gateway.pending import Pending, Underway
 from gateway.ports import AttemptClosing, Ledger, LedgerUnavailable, Origin, Records
 from gateway.records.memory import AttemptRecord, MemoryRecords, TurnRecord
-
-Call = Callable[..., Awaitable[Any]]
 
 
 class Stores:
@@ -81,26 +80,41 @@ class _Faulty:
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self._store, name)
-        return self._watched(name, found) if iscoroutinefunction(found) else found
+        if not callable(found):
+            return found
+        return self._asked(name, found) if iscoroutinefunction(found) else self._begun(name, found)
 
-    def _watched(self, name: str, call: Call) -> Call:
+    def _asked(self, name: str, call: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
         @wraps(call)
         async def watched(*arguments: Any, **options: Any) -> Any:
-            self._calls[name] += 1
-            for fault in self._faults:
-                if fault.call == name and fault.on in (0, self._calls[name]):
-                    await _go_wrong(fault)
+            if self._hangs(name):
+                await trio.sleep_forever()
             result = await call(*arguments, **options)
             self._after()
             return result
 
         return watched
 
+    def _begun(self, name: str, call: Callable[..., Pending[Any]]) -> Callable[..., Pending[Any]]:
+        @wraps(call)
+        def watched(*arguments: Any, **options: Any) -> Pending[Any]:
+            if self._hangs(name):
+                return Underway(trio.sleep_forever)
+            pending = call(*arguments, **options)
+            self._after()
+            return pending
 
-async def _go_wrong(fault: Fault) -> None:
-    if fault.how == "hangs":
-        await trio.sleep_forever()
-    raise LedgerUnavailable if fault.how == "unavailable" else RuntimeError("a fault of the scenario")
+        return watched
+
+    def _hangs(self, name: str) -> bool:
+        """Whether this call never comes back. Raises what it fails with."""
+        self._calls[name] += 1
+        for fault in self._faults:
+            if fault.call == name and fault.on in (0, self._calls[name]):
+                if fault.how == "hangs":
+                    return True
+                raise LedgerUnavailable if fault.how == "unavailable" else RuntimeError("a fault of the scenario")
+        return False
 
 
 # --- in words ---------------------------------------------------------------------------------------------------

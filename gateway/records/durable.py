@@ -13,8 +13,9 @@ from gateway.core.background import BackgroundTurn, Fingerprint
 from gateway.core.messages import AttemptReport
 from gateway.core.money import Price
 from gateway.core.origin import Maker
-from gateway.ports import AttemptClosing, LedgerUnavailable, Origin, TurnClosing, TurnOpening
-from gateway.store.database import Row, Session, StoreAway
+from gateway.pending import Done
+from gateway.ports import AttemptClosing, Noted, Origin, TurnClosing, TurnOpening
+from gateway.store.database import Row, Session
 from gateway.store.records import BACKGROUND, MARK, ORIGIN, RecordWrite, origin_key
 from gateway.store.store import Store
 
@@ -41,28 +42,28 @@ class DurableRecords:
     def __repr__(self) -> str:
         return f"<DurableRecords in {self._store!r}>"
 
-    async def open_turn(self, opening: TurnOpening) -> None:
+    def open_turn(self, opening: TurnOpening) -> Noted:
         """A turn has its reservation (ports.Records)."""
-        await self._ask("open_turn", _opening_row(opening))
+        return self._ask("open_turn", _opening_row(opening))
 
-    async def open_attempt(self, turn_id: str, attempt: int, route: str) -> None:
+    def open_attempt(self, turn_id: str, attempt: int, route: str) -> Noted:
         """An attempt is about to call its upstream (ports.Records)."""
-        await self._ask("open_attempt", {"turn_id": turn_id, "number": attempt, "route": route})
+        return self._ask("open_attempt", {"turn_id": turn_id, "number": attempt, "route": route})
 
-    async def close_attempt(self, closing: AttemptClosing) -> None:
+    def close_attempt(self, closing: AttemptClosing) -> Noted:
         """An attempt is over (ports.Records); the first closing stays."""
-        await self._store.writer.insist(RecordWrite("close_attempt", _attempt_row(closing)))
+        return self._store.writer.insist(RecordWrite("close_attempt", _attempt_row(closing)))
 
-    async def close_turn(self, closing: TurnClosing) -> None:
+    def close_turn(self, closing: TurnClosing) -> Noted:
         """A turn is over (ports.Records); the first closing stays."""
-        await self._store.writer.insist(RecordWrite("close_turn", _closing_row(closing)))
+        return self._store.writer.insist(RecordWrite("close_turn", _closing_row(closing)))
 
-    async def learn_origin(self, origin: Origin) -> None:
+    def learn_origin(self, origin: Origin) -> Noted:
         """A response's route (ports.Records)."""
         key = origin_key(origin.response_id)
         made = {"route": origin.route, "model": origin.model, "upstream_place": origin.place}
         params = {"account": origin.account, "response_id": key, **made}
-        await self._store.writer.insist(RecordWrite("learn_response_place", params))
+        return self._store.writer.insist(RecordWrite("learn_response_place", params))
 
     async def origin(self, account: str, response_id: str) -> Origin | None:
         """Where a response was made (ports.Records)."""
@@ -74,16 +75,14 @@ class DurableRecords:
 
         return await self._look_for(look_up)
 
-    async def learn_marks(self, account: str, maker: Maker, marks: Sequence[str]) -> None:
+    def learn_marks(self, account: str, maker: Maker, marks: Sequence[str]) -> Noted:
         """Where what has these marks was made (ports.Records). The last is durable when all are: they are written in
         the order in which they were given."""
         made = {"account": account, "route": maker.route, "upstream_place": maker.place}
         writes = [RecordWrite("learn_mark_place", {**made, "mark": mark}) for mark in marks]
         for write in writes[:-1]:
             self._store.writer.insist_later(write)
-        await trio.lowlevel.checkpoint()
-        for write in writes[-1:]:
-            await self._store.writer.insist(write)
+        return self._store.writer.insist(writes[-1]) if writes else Done(None)
 
     async def origins_of_marks(self, account: str, marks: Sequence[str]) -> Mapping[str, Maker]:
         """Where they were made (ports.Records)."""
@@ -94,22 +93,22 @@ class DurableRecords:
             found = zip(marks, session.fetch_each(MARK, asked), strict=True)
             return {mark: Maker(*rows[0]) for mark, rows in found if rows}
 
-        return await (self._look_for(look_up) if marks else self._read(look_up))
+        return await (self._look_for(look_up) if marks else self._store.read(look_up))
 
     async def _look_for(self, look_up: Callable[[Session], T]) -> T:
         """What is found, at the latest look: another process may be about to write what its client knows already."""
         for pause in self._looks_again:
-            found = await self._read(look_up)
+            found = await self._store.read(look_up)
             if found:
                 return found
             await trio.sleep(pause)
-        return await self._read(look_up)
+        return await self._store.read(look_up)
 
     # --- background (B9) ----------------------------------------------------------------------------------------
 
-    async def keep_background(self, turn: BackgroundTurn) -> None:
+    def keep_background(self, turn: BackgroundTurn) -> Noted:
         """It is to be looked after (ports.Records)."""
-        await self._store.writer.insist(RecordWrite("keep_background_turn", _background_row(turn)))
+        return self._store.writer.insist(RecordWrite("keep_background_turn", _background_row(turn)))
 
     async def background_turns(self) -> Sequence[BackgroundTurn]:
         """Those that are not closed (ports.Records)."""
@@ -119,7 +118,7 @@ class DurableRecords:
             rows = session.fetch(BACKGROUND, {"limit": limits.BACKGROUND_TURNS_MAX})
             return [_background(row, now) for row in rows]
 
-        return await self._read(look_up)
+        return await self._store.read(look_up)
 
     async def postpone_background(self, turn_id: str) -> None:
         """Somebody asks about it now (ports.Records)."""
@@ -129,17 +128,8 @@ class DurableRecords:
     def _since(self, session: Session) -> float:
         return session.now() - self._origin_seconds
 
-    async def _read(self, look_up: Callable[[Session], T]) -> T:
-        try:
-            return await self._store.read(look_up)
-        except StoreAway as error:
-            raise LedgerUnavailable(str(error)) from error
-
-    async def _ask(self, name: str, params: Mapping[str, Any]) -> None:
-        try:
-            await self._store.writer.ask(RecordWrite(name, params))
-        except StoreAway as error:
-            raise LedgerUnavailable(str(error)) from error
+    def _ask(self, name: str, params: Mapping[str, Any]) -> Noted:
+        return self._store.writer.ask(RecordWrite(name, params))
 
 
 def _opening_row(opening: TurnOpening) -> Mapping[str, Any]:

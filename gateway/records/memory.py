@@ -5,17 +5,20 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Final
 
 import trio
 
 from gateway import limits
 from gateway.core.background import BackgroundTurn
 from gateway.core.origin import Maker
-from gateway.ports import AttemptClosing, Origin, TurnClosing, TurnOpening
+from gateway.pending import Done
+from gateway.ports import AttemptClosing, Noted, Origin, TurnClosing, TurnOpening
 
 TURNS_KEPT_MAX = 10_000
 """Ended turns beyond it are forgotten, oldest first: a process that runs for weeks must not grow."""
+NOTED: Final = Done(None)
+"""A memory notes at once."""
 
 
 @dataclass(slots=True)
@@ -54,61 +57,61 @@ class MemoryRecords:
     def __repr__(self) -> str:
         return f"<MemoryRecords of {len(self.turns)} turns>"
 
-    async def open_turn(self, opening: TurnOpening) -> None:
+    def open_turn(self, opening: TurnOpening) -> Noted:
         """A turn has its reservation (ports.Records)."""
-        await trio.lowlevel.checkpoint()
         self.turns[opening.turn_id] = TurnRecord(opening)
         self._forget_oldest()
+        return NOTED
 
-    async def open_attempt(self, turn_id: str, attempt: int, route: str) -> None:
+    def open_attempt(self, turn_id: str, attempt: int, route: str) -> Noted:
         """An attempt is about to call its upstream (ports.Records). ValueError if attempts are out of order."""
-        await trio.lowlevel.checkpoint()
         attempts = self.turns[turn_id].attempts
         if attempt != len(attempts) + 1:
             raise ValueError(f"attempt {attempt} of {turn_id} follows {len(attempts)}")
         attempts.append(AttemptRecord(route, trio.current_time()))
+        return NOTED
 
-    async def close_attempt(self, closing: AttemptClosing) -> None:
+    def close_attempt(self, closing: AttemptClosing) -> Noted:
         """An attempt is over (ports.Records); the first closing stays."""
-        await trio.lowlevel.checkpoint()
         record = self.turns[closing.turn_id].attempts[closing.attempt - 1]
         record.closing = record.closing or closing
+        return NOTED
 
-    async def close_turn(self, closing: TurnClosing) -> None:
+    def close_turn(self, closing: TurnClosing) -> Noted:
         """A turn is over (ports.Records); the first closing stays."""
-        await trio.lowlevel.checkpoint()
         record = self.turns[closing.turn_id]
         record.closing = record.closing or closing
+        return NOTED
 
-    async def learn_origin(self, origin: Origin) -> None:
+    def learn_origin(self, origin: Origin) -> Noted:
         """A response's route (ports.Records)."""
-        await trio.lowlevel.checkpoint()
         self.origins.setdefault((origin.account, origin.response_id), origin)
         _forget_oldest(self.origins, self._turns_kept_max)
+        return NOTED
 
     async def origin(self, account: str, response_id: str) -> Origin | None:
         """Where a response was made (ports.Records)."""
         await trio.lowlevel.checkpoint()
         return self.origins.get((account, response_id))
 
-    async def learn_marks(self, account: str, maker: Maker, marks: Sequence[str]) -> None:
+    def learn_marks(self, account: str, maker: Maker, marks: Sequence[str]) -> Noted:
         """Where what has these marks was made (ports.Records)."""
-        await trio.lowlevel.checkpoint()
         for mark in marks:
             self.marks.setdefault((account, mark), maker)
         _forget_oldest(self.marks, self._turns_kept_max)
+        return NOTED
 
     async def origins_of_marks(self, account: str, marks: Sequence[str]) -> Mapping[str, Maker]:
         """Where they were made (ports.Records)."""
         await trio.lowlevel.checkpoint()
         return {mark: self.marks[account, mark] for mark in marks if (account, mark) in self.marks}
 
-    async def keep_background(self, turn: BackgroundTurn) -> None:
+    def keep_background(self, turn: BackgroundTurn) -> Noted:
         """It is to be looked after (ports.Records)."""
-        await trio.lowlevel.checkpoint()
         now = trio.current_time()
         _, began_at, due_at = self.background.get(turn.turn_id, (turn, now, now + limits.BACKGROUND_POLL_SECONDS))
         self.background[turn.turn_id] = turn, began_at, due_at
+        return NOTED
 
     async def background_turns(self) -> Sequence[BackgroundTurn]:
         """Those that are not closed (ports.Records)."""

@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Final, Protocol
 
+from gateway.ports import LedgerUnavailable
+
 Params = Mapping[str, Any]
 Row = tuple[Any, ...]
 
@@ -17,7 +19,7 @@ SCHEMA: Final = "gateway"
 """In PostgreSQL all tables are in a schema of their own: the database may hold other things too."""
 
 
-class StoreAway(Exception):
+class StoreAway(LedgerUnavailable):
     """The database cannot be reached or cannot write at the moment: says which, and why. Asking again may help. Where
     it `was_tried`, what was asked may have been written all the same."""
 

@@ -14,8 +14,9 @@ returned, for they share a connection; its answers count for those who still wai
 
 from __future__ import annotations
 
+import math
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Generator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, Protocol, TypeVar
@@ -23,7 +24,9 @@ from typing import Any, Final, Protocol, TypeVar
 import structlog
 import trio
 
+from gateway.core.money import Result
 from gateway.limits import WRITE_BATCH_SECONDS_MAX
+from gateway.pending import Pending, Underway
 from gateway.store.commit import Answer, Work
 from gateway.store.database import Conflict, StoreAway, StoreUnusable
 from gateway.store.spool import written_line
@@ -43,12 +46,16 @@ SPOOL_AT_THE_END_SECONDS: Final = 0.5
 """After that what still waits is spooled, before the rest of the wait: whoever kills a process that does not end soon
 takes nothing with it."""
 
+NO_ANSWER: Final = f"it has not answered a write for {WRITE_BATCH_SECONDS_MAX:g} s"
+
 OWN_THREADS_MAX: Final = 2
 """A batch and, while it hangs, the spool."""
 
 T = TypeVar("T")
 RunBlocking = Callable[[Callable[[], T]], Awaitable[T]]
 Commit = Callable[[Sequence[Work]], list[Answer]]
+Answered = Result | None
+"""An answer that is no exception."""
 
 
 class Spool(Protocol):
@@ -80,7 +87,7 @@ class OwnThreads:
 
 @dataclass(slots=True, eq=False)
 class Waiting:
-    """An operation on its way, and whoever waits for its answer."""
+    """An operation on its way (Pending)."""
 
     work: Work
     is_insisted: bool
@@ -93,6 +100,23 @@ class Waiting:
         """The answer is there."""
         self.answer = answer
         self.is_answered.set()
+
+    # --- for whoever waits (Pending) ----------------------------------------------------------------------------
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the answer is there."""
+        return self.is_answered.is_set()
+
+    def result(self) -> Answered:
+        """The store's word. Raises what the operation ran into."""
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return self.answer
+
+    def __await__(self) -> Generator[Any, Any, Answered]:
+        yield from self.is_answered.wait().__await__()
+        return self.result()
 
 
 class Writer:
@@ -115,6 +139,9 @@ class Writer:
         self._spooling = trio.Lock()
         """What is written to the spool and what decides that it can go never overlap."""
         self._is_writing = False
+        self._hangs_at = math.inf
+        """When the batch that is under way hangs."""
+        self._is_watched = trio.Event()
         self._is_closing = False
         self._is_closed = False
         self.on_answer: Callable[[Work, Answer], None] | None = None
@@ -138,44 +165,47 @@ class Writer:
         """Operations that are not durable yet."""
         return len(self._queue)
 
-    async def ask(self, work: Work) -> Answer:
-        """Write now. Raises StoreAway."""
+    def ask(self, work: Work) -> Pending[Answered]:
+        """Write now. Raises StoreAway, here or where it is waited for."""
         if self._is_closed:
             raise StoreAway("the gateway is ending: nothing is written any more", was_tried=False)
         if self._away is not None:
             raise StoreAway(self._away, was_tried=False)
         if self._asked >= WAITING_OPERATIONS_MAX:
             raise StoreAway(f"{self._asked} operations wait for the store", was_tried=False)
-        return await self._answer(self._enqueue(work, is_insisted=False))
+        waiting = Waiting(work, is_insisted=False)
+        self._enqueue(waiting)
+        return waiting
 
-    async def insist(self, work: Work) -> Answer:
+    def insist(self, work: Work) -> Pending[Answered]:
         """Write, whatever happens. What comes after the end is spooled, and not answered."""
-        waiting = self._enqueue(work, is_insisted=True)
-        if self._is_closed:
-            await self._spool_at_the_end([waiting])
-        return await self._answer(waiting)
+        waiting = Waiting(work, is_insisted=True)
+        self._enqueue(waiting)
+        return Underway(partial(self._spool_late, waiting)) if self._is_closed else waiting
 
     def insist_later(self, work: Work) -> None:
         """Write, whatever happens; nobody waits for it."""
-        self._enqueue(work, is_insisted=True)
+        self._enqueue(Waiting(work, is_insisted=True))
 
-    def _enqueue(self, work: Work, *, is_insisted: bool) -> Waiting:
-        waiting = Waiting(work, is_insisted)
+    def _enqueue(self, waiting: Waiting) -> None:
         self._queue.append(waiting)
-        self._asked += not is_insisted
+        self._asked += not waiting.is_insisted
         self._wake.set()
-        return waiting
 
-    async def _answer(self, waiting: Waiting) -> Answer:
-        await waiting.is_answered.wait()
-        if isinstance(waiting.answer, Exception):
-            raise waiting.answer
-        return waiting.answer
+    async def _spool_late(self, waiting: Waiting) -> Answered:
+        await self._spool_at_the_end([waiting])
+        return await waiting
 
     # --- the task -----------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
         """Write until `aclose`. A cancellation ends it too, between two batches."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._watch_the_writes)
+            await self._write_all()
+            nursery.cancel_scope.cancel()
+
+    async def _write_all(self) -> None:
         while not (self._is_closing and not self._queue):
             if self._away is not None or self._all_clash:
                 await self._pause()
@@ -238,33 +268,40 @@ class Writer:
     async def _run_commit(self, works: Sequence[Work]) -> list[Answer]:
         """One that is abandoned in its thread goes on there: the database stays its own."""
         self._is_writing = True
+        self._hangs_at = trio.current_time() + (WRITE_BATCH_SECONDS_MAX if self._away is None else RETRY_SECONDS)
+        self._is_watched.set()
         outcome: list[Answer] | Exception
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._watch_the_write)
-            try:
-                outcome = await self._run_blocking(partial(self._commit, works))
-            except Exception as error:  # raised below: the nursery would put it into a group
-                outcome = error
-            if self._away is not None:
-                await self._spooling.acquire()  # what is on its way to the spool gets there
-                self._spooling.release()
-            nursery.cancel_scope.cancel()
+        try:
+            outcome = await self._run_blocking(partial(self._commit, works))
+        except Exception as error:  # raised below, once it is known that nothing is on its way
+            outcome = error
+        self._hangs_at = math.inf
+        if self._away is not None:
+            await self._spooling.acquire()  # what is on its way to the spool gets there
+            self._spooling.release()
         self._is_writing = False
         if isinstance(outcome, Exception):
             raise outcome
         return outcome
 
-    async def _watch_the_write(self) -> None:
-        """One that hangs is a store that is away; what comes while it hangs is spooled like what it holds."""
-        await trio.sleep(RETRY_SECONDS if self._away is not None else WRITE_BATCH_SECONDS_MAX)
+    async def _watch_the_writes(self) -> None:
+        """One that hangs is a store that is away; what comes while it hangs is spooled like what it holds. A batch that
+        does not hang costs no wake-up: the watch looks when the first that it knows of would."""
         while True:
-            await self._store_is_away(self._away or f"it has not answered a write for {WRITE_BATCH_SECONDS_MAX:g} s")
-            await trio.sleep(RETRY_SECONDS)
+            if self._hangs_at == math.inf:
+                self._is_watched = trio.Event()
+                await self._is_watched.wait()
+            hangs_at = self._hangs_at
+            await trio.sleep_until(hangs_at)
+            if self._hangs_at == hangs_at:
+                await self._store_is_away(self._away or NO_ANSWER)
+                if self._hangs_at == hangs_at:
+                    self._hangs_at = trio.current_time() + RETRY_SECONDS
 
     def _settle(self, waiting: Waiting, answer: Answer) -> None:
         """The answer of a write that hung may find whoever asked refused already."""
         if not waiting.is_answered.is_set():
-            self._queue.popleft()
+            del self._queue[0]
             self._asked -= not waiting.is_insisted
         if isinstance(answer, Conflict) and waiting.is_insisted:
             self._keep(waiting, answer)

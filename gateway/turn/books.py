@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Final
+from typing import Final, TypeVar
 
 import structlog
 import trio
@@ -24,20 +24,26 @@ from gateway.core.money import (
     resolve,
 )
 from gateway.measures import Meter, NoMeter, TurnMeasures
+from gateway.pending import Pending
 from gateway.ports import AttemptClosing, Ledger, LedgerUnavailable, Records, Route, TurnClosing, TurnOpening
 from gateway.turn.mishaps import NO_MONEY, STORE_AWAY, ledger_is_away
-from gateway.turn.origins import Origins, Step, Trace, Traces
+from gateway.turn.origins import Origins, Trace, Traces
+from gateway.turn.steps import Step, Steps
 
 logger = structlog.get_logger("gateway.turn")
 
 OPEN_BOOKS_SECONDS_MAX: Final = 5.0
 """What a store may take to note a beginning, shielded from cancellation: it is noted whole or not at all."""
-ASK_AGAIN_SECONDS: Final = 0.25
-"""A step that failed is taken again after this while, within the bound of all closing (T10)."""
 UNDO_SECONDS_MAX: Final = 0.5
 """How long a refusal waits to see the money given back, which is written all the same (ports.Ledger)."""
 NOT_CALLED: Final = "not_called"
 """The outcome of an attempt whose upstream saw nothing of it."""
+T = TypeVar("T")
+Tell = Callable[[Mapping[str, object]], None]
+
+
+class TooLate(Exception):
+    """A store has not noted a beginning in time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +91,6 @@ class Books:
         self._reports: dict[int, AttemptReport] = {}
         self._running_attempt: int | None = None
         self._may_be_noted = False
-        self._result: Result | None = None
         self.are_closed = False
 
     def __repr__(self) -> str:
@@ -100,30 +105,26 @@ class Books:
 
     async def open(self) -> None:
         """Set the money aside and record the turn. Raises Refusal; nothing is left open then."""
+        until = self._opened_at + OPEN_BOOKS_SECONDS_MAX
         try:
-            with _shielded(OPEN_BOOKS_SECONDS_MAX) as scope:
-                await self._reserve()
-                self._may_be_noted = True
-                await self._keeping.records.open_turn(self._opening)
+            await self._reserve(until)
+            self._may_be_noted = True
+            await _known(self._keeping.records.open_turn(self._opening), until)
         except Refusal:
             raise
-        except LedgerUnavailable:
+        except (LedgerUnavailable, TooLate):
             await self._undo()  # noqa: ASYNC120 - shielded; a cancellation that comes meanwhile is the better reason
             raise ledger_is_away() from None
         except Exception:
             self._may_be_noted = False
             await self._undo()  # noqa: ASYNC120 - as above
             raise
-        if scope.cancelled_caught:
-            await self._undo()
-            raise ledger_is_away()
 
-    async def _reserve(self) -> None:
-        opening = self._opening
+    async def _reserve(self, until: float) -> None:
+        opening, ledger = self._opening, self._keeping.ledger
+        amount = opening.reserved_nanodollars
         try:
-            result = await self._keeping.ledger.reserve(
-                self.turn_id, opening.account, opening.reserved_nanodollars, self._spend_limits
-            )
+            result = await _known(ledger.reserve(self.turn_id, opening.account, amount, self._spend_limits), until)
         except LedgerUnavailable:
             raise ledger_is_away() from None
         if result in NO_MONEY:
@@ -136,28 +137,32 @@ class Books:
             seconds = trio.current_time() - self._opened_at
             closing = TurnClosing(self.turn_id, STORE_AWAY.code, (), seconds, nanodollars=None, flags=())
             steps["close_turn"] = partial(self._keeping.records.close_turn, closing)
-        await self._carry_out(steps, UNDO_SECONDS_MAX)
+        undoing = Steps(self.turn_id, steps)
+        if not undoing.are_through:
+            await undoing.see_through(UNDO_SECONDS_MAX, self._keeping.latest())
 
     async def open_attempt(self, route: Route) -> None:
         """Durable before the upstream is called (L2). Raises LedgerUnavailable; what may have been noted all the same
         will be closed as well."""
         number, is_away = len(self._routes) + 1, None
-        with _shielded(OPEN_BOOKS_SECONDS_MAX) as scope:
-            try:
-                await self._keeping.records.open_attempt(self.turn_id, number, route.name)
-            except LedgerUnavailable as error:
-                is_away = error
+        try:
+            noted = self._keeping.records.open_attempt(self.turn_id, number, route.name)
+            await _known(noted, trio.current_time() + OPEN_BOOKS_SECONDS_MAX)
+        except TooLate:
+            is_away = LedgerUnavailable(f"the records did not note attempt {number} of {self.turn_id} in time")
+        except LedgerUnavailable as error:
+            is_away = error
         self._routes.append(route)
         self._running_attempt = number
-        if scope.cancelled_caught:
-            raise LedgerUnavailable(f"the records did not note attempt {number} of {self.turn_id} in time")
         if is_away is not None:
             raise is_away
 
-    def new_origins(self, delivered: Deliver) -> Mapping[str, Step]:
-        """O1, O3: what the client is about to know of its response's origin, and the steps that make it last."""
+    def learn(self, delivered: Deliver, nursery: trio.Nursery) -> None:
+        """O1, O3: what the client is about to know of its response's origin lasts: whoever serves its next request
+        finds the route."""
         told = self._traces.new(delivered)
-        return {} if told is None else self._learned(told)
+        if told is not None:
+            self._carry_out(self._learned(told), nursery)
 
     def _learned(self, told: Trace) -> Mapping[str, Step]:
         opening, route = self._opening, self._routes[-1]
@@ -184,10 +189,6 @@ class Books:
         )
         return {"keep_background": partial(self._keeping.records.keep_background, turn)}
 
-    async def learn(self, steps: Mapping[str, Step]) -> None:
-        """Whoever serves the client's next request finds the route of this response."""
-        await self._carry_out(steps)
-
     # --- closing ------------------------------------------------------------------------------------------------
 
     def take_attempt(self) -> int:
@@ -195,13 +196,16 @@ class Books:
         self._running_attempt = None
         return len(self._routes)
 
-    async def close_discarded(self, number: int, report: AttemptReport, upstream_request_id: str | None) -> None:
+    def close_discarded(
+        self, number: int, report: AttemptReport, upstream_request_id: str | None, nursery: trio.Nursery
+    ) -> None:
         """A replayed attempt: it costs the client nothing; the house bears what it metered (B2)."""
         self._note(number, report)
-        await self._carry_out(self._closing_of_attempt(number, report, upstream_request_id, house_pays=True))
+        self._carry_out(self._closing_of_attempt(number, report, upstream_request_id, house_pays=True), nursery)
 
-    async def close(self, finish: Finish, upstream_request_id: str | None) -> None:
-        """Resolve the money and write the record, shielded and bounded. A second call changes nothing."""
+    def close(self, finish: Finish, upstream_request_id: str | None, nursery: trio.Nursery) -> None:
+        """Resolve the money and write the record. A second call changes nothing. What is not done at once is waited for
+        in the nursery, shielded and bounded."""
         if self.are_closed:
             return
         self.are_closed = True
@@ -209,7 +213,7 @@ class Books:
         closing = self._turn_closing(finish, resolution)
         going_on = goes_on(finish) if self._is_background else None
         steps: dict[str, Step] = {
-            "resolve": partial(self._resolve, resolution),
+            "resolve": partial(self._keeping.ledger.resolve, self.turn_id, resolution),
             "close_turn": partial(self._keeping.records.close_turn, closing),
         }
         if going_on is not None:
@@ -220,11 +224,28 @@ class Books:
             number, house_pays = self.take_attempt(), resolution.nanodollars is None
             self._note(number, report)
             steps |= self._closing_of_attempt(number, report, upstream_request_id, house_pays=house_pays)
-        await self._carry_out(steps)
-        if self._result is Result.BORNE_BY_HOUSE:
+        self._carry_out(steps, nursery, partial(self._tell, closing, finish))
+
+    def _carry_out(self, steps: Mapping[str, Step], nursery: trio.Nursery, tell: Tell | None = None) -> None:
+        """All of them begin now. `tell` is told what came of them, in the end."""
+        begun = Steps(self.turn_id, steps)
+        if not begun.are_through:
+            nursery.start_soon(self._see_through, begun, tell)
+        elif tell is not None:
+            tell(begun.results)
+
+    async def _see_through(self, begun: Steps, tell: Tell | None) -> None:
+        await begun.see_through(limits.CLOSE_BOOKS_SECONDS_MAX, self._keeping.latest())
+        if tell is not None:
+            tell(begun.results)
+
+    def _tell(self, closing: TurnClosing, finish: Finish, results: Mapping[str, object]) -> None:
+        """Whoever counts, and the log."""
+        result = results.get("resolve")
+        if result is Result.BORNE_BY_HOUSE:
             closing = replace(closing, nanodollars=None)
         self._keeping.meter.turn_ended(self._measures(closing, finish))
-        self._log(closing)
+        self._log(closing, result.value if isinstance(result, Result) else None)
 
     def _note(self, number: int, report: AttemptReport) -> None:
         self._reports[number] = report
@@ -237,46 +258,6 @@ class Books:
             now = trio.current_time()
             return AttemptReport(NOT_CALLED, started_at=now, ended_at=now)
         return finish.report
-
-    async def _resolve(self, resolution: Resolution) -> None:
-        self._result = await self._keeping.ledger.resolve(self.turn_id, resolution)
-
-    async def _carry_out(self, steps: Mapping[str, Step], seconds: float | None = None) -> None:
-        """Each step beside the others, so that one store's trouble keeps no other from its part (T10). All of them have
-        begun before anything is waited for. A store that is away has then been told, and goes on writing when the wait
-        for it is given up (ports.Ledger); only a step that failed is lost if it fails to the end."""
-        failed: dict[str, bool] = {}
-        bound = limits.CLOSE_BOOKS_SECONDS_MAX if seconds is None else seconds
-        with _shielded(bound, self._keeping.latest()) as scope:
-            async with trio.open_nursery() as nursery:
-                for name, step in steps.items():
-                    nursery.start_soon(self._insist, name, step, failed)
-        if scope.cancelled_caught:
-            self._log_unfinished(failed)
-
-    async def _insist(self, name: str, step: Step, failed: dict[str, bool]) -> None:
-        """A step that failed is taken again: all are idempotent. `failed` has those that are not through, and whether
-        they failed or only take long."""
-        failed[name] = False
-        while True:
-            try:
-                await step()
-            except Exception:
-                logger.warning("books_asked_again", turn_id=self.turn_id, step=name, exc_info=True)
-                failed[name] = True
-                await trio.sleep(ASK_AGAIN_SECONDS)
-                failed[name] = False
-            else:
-                del failed[name]
-                return
-
-    def _log_unfinished(self, failed: Mapping[str, bool]) -> None:
-        lost = sorted(name for name, has_failed in failed.items() if has_failed)
-        late = sorted(failed.keys() - set(lost))
-        if late:
-            logger.warning("books_still_written", turn_id=self.turn_id, steps=late)
-        if lost:
-            logger.error("books_not_closed", turn_id=self.turn_id, steps=lost)
 
     def _resolution(self, finish: Finish) -> Resolution:
         """B3, by the delivered route's price (M2). What reached no route is free, and so is a warm-up (B9)."""
@@ -331,7 +312,7 @@ class Books:
         until = last.ended_at if last.first_output_at is None else last.first_output_at
         return min(max(0.0, until - min(began)), limits.HOLD_SECONDS_MAX)
 
-    def _log(self, closing: TurnClosing) -> None:
+    def _log(self, closing: TurnClosing, ledger: str | None) -> None:
         """One line for each turn; never a prompt, an output or a key (L1)."""
         logger.info(
             "turn",
@@ -347,7 +328,7 @@ class Books:
             seconds=round(closing.seconds, 3),
             nanodollars=closing.nanodollars,
             flags=[flag.value for flag in closing.flags],
-            ledger=None if self._result is None else self._result.value,
+            ledger=ledger,
             response_id=closing.response_id,
             dropped_events=sum(report.dropped_events for report in self._reports.values()),
         )
@@ -359,6 +340,10 @@ def _logged(route: Route, report: AttemptReport) -> dict[str, str | None]:
     return {"route": route.name, "outcome": report.outcome, "reason": reason}
 
 
-def _shielded(seconds: float, latest: float = math.inf) -> trio.CancelScope:
-    now = trio.current_time()
-    return trio.CancelScope(shield=True, deadline=min(now + seconds, max(latest, now + limits.HAND_OVER_BOOKS_SECONDS)))
+async def _known(pending: Pending[T], until: float) -> T:
+    """What came of it, shielded from cancellation. Raises TooLate if that is not known by then."""
+    if pending.is_done:
+        return pending.result()
+    with trio.CancelScope(shield=True, deadline=until):
+        return await pending
+    raise TooLate

@@ -10,7 +10,7 @@ stores: a WebSocket to an upstream remembers those for as long as it lasts (W10)
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
@@ -25,9 +25,9 @@ from gateway.core.marks import CONVERSATION, TURN_STATE, conversation_id, mark, 
 from gateway.core.messages import Deliver, Head
 from gateway.core.origin import Bond, Maker
 from gateway.ports import LedgerUnavailable, Origin, Records
+from gateway.turn.steps import Step
 
 SEALED_KEY: Final = b'"encrypted_content"'
-Step = Callable[[], Awaitable[object]]
 Key = tuple[str, str, str]
 """An account, which kind of name, and the name."""
 RESPONSE: Final = "response"

@@ -299,9 +299,8 @@ class RunningTurn:
 
     def _learn_origin(self, frames: Frames) -> None:
         """O1, O3: beside the client's bytes, as all books."""
-        steps = self._books.new_origins(frames) if isinstance(frames, Deliver) else {}
-        if steps:
-            self._nursery.start_soon(self._books.learn, steps)
+        if isinstance(frames, Deliver):
+            self._books.learn(frames, self._nursery)
 
     def _commands(self, arrived: Input, at: float) -> Sequence[Command]:
         """The machine's commands, its question about the house answered in between."""
@@ -323,7 +322,7 @@ class RunningTurn:
         self._reading.cancel()
         self._inputs.close()
         number = self._books.take_attempt()
-        self._nursery.start_soon(self._books.close_discarded, number, replay.report, self._upstream_request_id)
+        self._books.close_discarded(number, replay.report, self._upstream_request_id, self._nursery)
         self._upstream_request_id = None
         try:
             chosen = self._selection.replacement(self._model, self._tried, self._order.request)
@@ -361,7 +360,7 @@ class RunningTurn:
             self._reading.deadline = trio.current_time() + limits.UPSTREAM_DRAIN_SECONDS_MAX
         else:
             self._reading.cancel()
-        self._nursery.start_soon(self._books.close, finish, self._upstream_request_id)
+        self._books.close(finish, self._upstream_request_id, self._nursery)
 
     def _note_request_id(self, arrived: Input) -> None:
         if isinstance(arrived, Opened):
@@ -378,7 +377,7 @@ class RunningTurn:
         finish = next((command for command in commands if isinstance(command, Finish)), self._finish)
         async with trio.open_nursery() as nursery:
             if finish is not None:
-                nursery.start_soon(self._books.close, finish, self._upstream_request_id)
+                self._books.close(finish, self._upstream_request_id, nursery)
             if was_bug:
                 logger.error("internal_error", turn_id=self._order.turn_id, exc_info=error)
                 await self._tell_the_end([*self._outgoing, *commands])

@@ -39,7 +39,7 @@ async def answer_warm_up(
     telling = partial(warm_up_events, order.turn_id, order.request, previous, created_at)
     events = await aside.run(order.request.body.size_bytes, telling)
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(books.close, finish, None)
+        books.close(finish, None, nursery)
         with trio.move_on_after(write_seconds), suppress(*GONE):
             await client.write(Deliver(events, None))
             await client.end()

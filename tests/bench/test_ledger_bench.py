@@ -124,10 +124,10 @@ class Run:
         await self._records.open_turn(replace(opening(turn_id), account=account))
         await self._records.open_attempt(turn_id, 1, "a")
         upstream = time.perf_counter()
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._ledger.resolve, turn_id, Resolution(900_000))
-            nursery.start_soon(self._records.close_turn, turn_closing(turn_id))
-            nursery.start_soon(self._records.close_attempt, attempt_closing(turn_id))
+        resolved = self._ledger.resolve(turn_id, Resolution(900_000))
+        noted = self._records.close_turn(turn_closing(turn_id)), self._records.close_attempt(attempt_closing(turn_id))
+        for pending in (resolved, *noted):
+            await pending
         self.reserves.append(reserved - began)
         self.openings.append(upstream - began)
         self.closings.append(time.perf_counter() - upstream)

@@ -21,7 +21,7 @@ from gateway.lock.driver import Client, connect
 from gateway.ports import LedgerUnavailable
 from gateway.upstream.scripted import Reply
 from support.gateways import World, create_frame, world
-from support.stores import SlowLedger
+from support.stores import SlowLedger, underway
 from support.virtual import in_every_order
 from support.voices import ANSWERED, A, B
 
@@ -48,6 +48,7 @@ class FlakyLedger(MemoryLedger):
 
     is_away = False
 
+    @underway
     async def reserve(self, turn_id: str, account: str, nanodollars: int, limits: Sequence[SpendLimit] = ()) -> Result:
         """No new turn while it is."""
         if self.is_away:

@@ -148,6 +148,21 @@ async def test_what_waits_meanwhile_is_one_batch() -> None:
         assert trio.current_time() == 2.5
 
 
+async def test_what_is_asked_or_insisted_on_has_begun_whoever_waits_for_it() -> None:
+    """T10: from the call on, in the order of the calls; its answer is there for whoever looks."""
+    async with writing() as (scene, _):
+        scene.store.refuses = [(resolve(2), ValueError("bad"))]
+        pending = [scene.writer.insist(resolve(0)), scene.writer.ask(reserve(1)), scene.writer.insist(resolve(2))]
+        assert (scene.writer.waiting, [one.is_done for one in pending]) == (3, [False] * 3)
+        await settled()
+
+        assert scene.store.batches == [[resolve(0), reserve(1), resolve(2)]]
+        assert [one.is_done for one in pending] == [True] * 3
+        assert [one.result() for one in pending[:2]] == [Result.CREATED] * 2
+        with pytest.raises(ValueError, match="bad"):
+            pending[2].result()
+
+
 async def test_a_batch_has_a_bound_and_the_order_is_kept() -> None:
     """B1: in the order in which they were asked, whatever the batch."""
     works: list[Work] = [resolve(number) for number in range(BATCH_OPERATIONS_MAX + 3)]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial, wraps
+from typing import Any, ParamSpec, TypeVar
 
 import trio
 
@@ -11,8 +12,22 @@ from gateway.core.accounts import SpendLimit
 from gateway.core.background import BackgroundTurn
 from gateway.core.money import Resolution, Result
 from gateway.ledger.memory import MemoryLedger
+from gateway.pending import Pending, Underway
 from gateway.ports import AttemptClosing, LedgerUnavailable, Origin, TurnClosing, TurnOpening
 from gateway.records.memory import MemoryRecords
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def underway(call: Callable[P, Awaitable[T]]) -> Callable[P, Pending[T]]:
+    """A store's call that is carried out by whoever waits for it."""
+
+    @wraps(call)
+    def begun(*arguments: P.args, **options: P.kwargs) -> Pending[T]:
+        return Underway(partial(call, *arguments, **options))
+
+    return begun
 
 
 class SlowRecords(MemoryRecords):
@@ -23,21 +38,25 @@ class SlowRecords(MemoryRecords):
         super().__init__()
         self._seconds = {name: list(value) if isinstance(value, list) else value for name, value in seconds.items()}
 
+    @underway
     async def open_turn(self, opening: TurnOpening) -> None:
         """Takes its time."""
         await super().open_turn(opening)
         await self._take_time("open_turn")
 
+    @underway
     async def open_attempt(self, turn_id: str, attempt: int, route: str) -> None:
         """Takes its time."""
         await super().open_attempt(turn_id, attempt, route)
         await self._take_time("open_attempt")
 
+    @underway
     async def close_attempt(self, closing: AttemptClosing) -> None:
         """Takes its time."""
         await super().close_attempt(closing)
         await self._take_time("close_attempt")
 
+    @underway
     async def close_turn(self, closing: TurnClosing) -> None:
         """Takes its time."""
         await super().close_turn(closing)
@@ -57,21 +76,25 @@ class FailingRecords(MemoryRecords):
         self._error = error
         self._calls_left = fails_at
 
+    @underway
     async def open_turn(self, opening: TurnOpening) -> None:
         """May raise."""
         self._may_fail("open_turn")
         await super().open_turn(opening)
 
+    @underway
     async def open_attempt(self, turn_id: str, attempt: int, route: str) -> None:
         """May raise."""
         self._may_fail("open_attempt")
         await super().open_attempt(turn_id, attempt, route)
 
+    @underway
     async def close_attempt(self, closing: AttemptClosing) -> None:
         """May raise."""
         self._may_fail("close_attempt")
         await super().close_attempt(closing)
 
+    @underway
     async def close_turn(self, closing: TurnClosing) -> None:
         """May raise."""
         self._may_fail("close_turn")
@@ -92,12 +115,14 @@ class ForgetfulRecords(MemoryRecords):
         super().__init__()
         self._call = call
 
+    @underway
     async def open_turn(self, opening: TurnOpening) -> None:
         """May raise LedgerUnavailable."""
         await super().open_turn(opening)
         if self._call == "open_turn":
             raise LedgerUnavailable
 
+    @underway
     async def open_attempt(self, turn_id: str, attempt: int, route: str) -> None:
         """May raise LedgerUnavailable."""
         await super().open_attempt(turn_id, attempt, route)
@@ -108,6 +133,7 @@ class ForgetfulRecords(MemoryRecords):
 class LedgerAway(MemoryLedger):
     """A ledger that cannot be reached for reservations."""
 
+    @underway
     async def reserve(self, turn_id: str, account: str, nanodollars: int, limits: Sequence[SpendLimit] = ()) -> Result:
         """Raises LedgerUnavailable."""
         raise LedgerUnavailable
@@ -118,6 +144,7 @@ class BrokenLedger(MemoryLedger):
 
     has_failed = False
 
+    @underway
     async def reserve(self, turn_id: str, account: str, nanodollars: int, limits: Sequence[SpendLimit] = ()) -> Result:
         """The first time raises what nobody expects."""
         if not self.has_failed:
@@ -131,6 +158,7 @@ class FlakyLedger(MemoryLedger):
 
     has_failed = False
 
+    @underway
     async def resolve(self, turn_id: str, resolution: Resolution) -> Result:
         """The first time raises."""
         if not self.has_failed:
@@ -142,6 +170,7 @@ class FlakyLedger(MemoryLedger):
 class LedgerGone(MemoryLedger):
     """A ledger that cannot be reached any more once there are reservations."""
 
+    @underway
     async def resolve(self, turn_id: str, resolution: Resolution) -> Result:
         """Raises LedgerUnavailable."""
         raise LedgerUnavailable
@@ -152,6 +181,7 @@ class ForgetfulLedger(MemoryLedger):
 
     has_failed = False
 
+    @underway
     async def resolve(self, turn_id: str, resolution: Resolution) -> Result:
         """Resolves; the first time nobody learns of it."""
         result = await super().resolve(turn_id, resolution)
@@ -164,6 +194,7 @@ class ForgetfulLedger(MemoryLedger):
 class HangingLedger(MemoryLedger):
     """A ledger that notes a reservation and never says so."""
 
+    @underway
     async def reserve(self, turn_id: str, account: str, nanodollars: int, limits: Sequence[SpendLimit] = ()) -> Result:
         """Hangs."""
         await super().reserve(turn_id, account, nanodollars, limits)
@@ -175,10 +206,12 @@ class SlowLedger(MemoryLedger):
 
     SECONDS = 3.0
 
+    @underway
     async def reserve(self, turn_id: str, account: str, nanodollars: int, limits: Sequence[SpendLimit] = ()) -> Result:
         """Takes its time."""
         return await self._slowly(super().reserve(turn_id, account, nanodollars, limits))
 
+    @underway
     async def resolve(self, turn_id: str, resolution: Resolution) -> Result:
         """Takes its time."""
         return await self._slowly(super().resolve(turn_id, resolution))
@@ -211,21 +244,25 @@ class ReluctantRecords(MemoryRecords):
         super().__init__()
         self._reluctant = reluctant
 
+    @underway
     async def close_attempt(self, closing: AttemptClosing) -> None:
         """The second time."""
         await self._reluctant.may_fail(f"close_attempt {closing.attempt}")
         await super().close_attempt(closing)
 
+    @underway
     async def close_turn(self, closing: TurnClosing) -> None:
         """The second time."""
         await self._reluctant.may_fail("close_turn")
         await super().close_turn(closing)
 
+    @underway
     async def keep_background(self, turn: BackgroundTurn) -> None:
         """The second time."""
         await self._reluctant.may_fail("keep_background")
         await super().keep_background(turn)
 
+    @underway
     async def learn_origin(self, origin: Origin) -> None:
         """The second time."""
         await self._reluctant.may_fail("learn_origin")
@@ -236,10 +273,12 @@ def reluctant_ledger(reluctant: Reluctant) -> type[MemoryLedger]:
     """A ledger of the same kind."""
 
     class ReluctantLedger(MemoryLedger):
+        @underway
         async def resolve(self, turn_id: str, resolution: Resolution) -> Result:
             await reluctant.may_fail("resolve")
             return await super().resolve(turn_id, resolution)
 
+        @underway
         async def book_house(self, turn_id: str, attempt: int, nanodollars: int) -> Result:
             await reluctant.may_fail("book_house")
             return await super().book_house(turn_id, attempt, nanodollars)

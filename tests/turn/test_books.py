@@ -37,6 +37,7 @@ from support.stores import (
     ReluctantRecords,
     SlowRecords,
     reluctant_ledger,
+    underway,
 )
 from support.virtual import in_orders
 from support.voices import A, B
@@ -125,6 +126,7 @@ async def test_an_end_is_waited_for_five_seconds_and_what_is_late_then_is_named(
 class LateLedger(FlakyLedger):
     """A ledger whose first resolution fails, and whose second is never said to be written."""
 
+    @underway
     async def resolve(self, turn_id: str, resolution: Resolution) -> Result:
         """Raises, then hangs."""
         await super().resolve(turn_id, resolution)
@@ -165,6 +167,7 @@ async def test_what_is_lost_and_what_is_late_are_two_entries(door: str, logged: 
 class TimelessLedger(MemoryLedger):
     """A ledger that notes whatever it is told and never says so of a resolution."""
 
+    @underway
     async def resolve(self, turn_id: str, resolution: Resolution) -> Result:
         """Hangs."""
         await super().resolve(turn_id, resolution)
@@ -298,6 +301,7 @@ async def test_what_became_of_a_discarded_attempt_stands_when_no_other_follows(d
 class TooLateLedger(MemoryLedger):
     """A ledger whose leases have ended before anything is settled."""
 
+    @underway
     async def resolve(self, turn_id: str, resolution: Resolution) -> Result:
         """The house bears it."""
         await super().resolve(turn_id, resolution)
@@ -377,8 +381,9 @@ async def test_books_are_closed_once_and_say_so(logged: Log) -> None:
     assert (repr(books), ledger.open_reservations("main")) == ("<Books of turn_1, closed=False>", 7)
 
     ended = Ended(EndedBy.TERMINAL, output_delivered=False, usage=None, failed=False)
-    await books.close(Finish("completed", None, ended), None)
-    await books.close(Finish("failed", None, ended), None)
+    async with trio.open_nursery() as nursery:
+        books.close(Finish("completed", None, ended), None, nursery)
+        books.close(Finish("failed", None, ended), None, nursery)
 
     assert (repr(books), ledger.open_reservations("main")) == ("<Books of turn_1, closed=True>", 0)
     assert [entry["outcome"] for entry in logged if entry["event"] == "turn"] == ["completed"]
