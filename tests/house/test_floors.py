@@ -46,6 +46,7 @@ CATCHES_EVERYTHING = {
     "gateway/turn/background.py": "the task's edge: a turn that cannot be asked about is left to the next look",
     "gateway/turn/books.py": "a store's failure, whatever it is, is met by asking again; nothing stays reserved",
     "gateway/server/hardened/connection.py": "the connection's edge: whatever a peer provokes ends its connection only",
+    "gateway/server/hardened/exchange.py": "the app's edge: its bug is logged and ends its request, as Hypercorn's is",
     "gateway/lock/driver.py": "the server's place: what the app raises is kept for whoever plays it",
     "gateway/lock/mutating.py": "a mutant may break the gateway in any way: whatever it raises has shown it",
     "gateway/upstream/direct.py": "a connection in nobody's hands yet is closed, whatever happened",
