@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Final, Protocol
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, Final, Protocol
 
 from gateway.core.messages import Taken
 
@@ -27,6 +27,22 @@ LEAVING: Final = "gateway.leaving"
 """The name under which an HTTP request's ASGI state has a `WhenLeft`, where the server has one."""
 WhenLeft = Callable[[Callable[[], None]], None]
 """Has what it is given called at the instant at which the client leaves; whoever asked need not receive for that."""
+
+BODY: Final = "gateway.body"
+"""The name under which an HTTP request's ASGI state has its body, if it has come whole and was not received. Whoever
+reads it takes it out."""
+
+Straight = Callable[[Any, Any, Any], Awaitable[None]]
+"""An ASGI app of one path: scope, receive, send."""
+
+
+def straight_posts(app: object) -> Mapping[bytes, Straight]:
+    """What an app (or one that it is wrapped in, as `app`) answers without its own layers, and so without the server's,
+    if the request is a plain POST for just this path. Its attribute of this name says so."""
+    inner = getattr(app, "app", app)
+    found: Mapping[bytes, Straight] = getattr(inner, "straight_posts", {})
+    return found
+
 
 DIRECT: Final = "gateway.direct"
 """The name under which an ASGI state has its `Direct`, where the server lets a door write past ASGI."""

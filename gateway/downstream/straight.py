@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from contextlib import ExitStack
+from functools import partial
 from math import inf
 from typing import Any, NoReturn
 
@@ -21,7 +22,7 @@ from quart.typing import ResponseTypes
 from quart.wrappers import Request
 from quart_trio import QuartTrio
 
-from gateway.beside_asgi import LEAVING
+from gateway.beside_asgi import LEAVING, Straight
 from gateway.downstream.asked import Asked, BodyBounds, Gone, Receive
 from gateway.downstream.connections import Departure, HTTPConnection, Send, Wire, direct_of
 
@@ -36,10 +37,13 @@ class StraightApp(QuartTrio):
         self.url_map.merge_slashes = False  # it would redirect, in HTML; here an empty part of a path is none
         self.asgi_http_class = HTTPConnection
         self._straight: dict[tuple[str, str], Serve] = {}
+        self.straight_posts: dict[bytes, Straight] = {}
 
     def add_straight(self, method: str, path: str, serve: Serve) -> None:
         """Have requests for exactly this answered by `serve`, all others of that path refused as Quart refuses them."""
         self._straight[method, path] = serve
+        if method == "POST":
+            self.straight_posts[path.encode()] = partial(self._serve, serve)
         self.add_url_rule(path, f"straight {method} {path}", _elsewhere, methods=[method])
 
     def __call__(self, scope: Any, receive: Any, send: Any) -> Awaitable[None]:  # type: ignore[override]  # a hop less
@@ -51,34 +55,36 @@ class StraightApp(QuartTrio):
                 return self._serve(serve, scope, receive, send)
         return super().__call__(scope, receive, send)
 
-    async def _serve(self, serve: Serve, scope: Any, receive: Receive, send: Send) -> None:
+    def _serve(self, serve: Serve, scope: Any, receive: Receive, send: Send) -> Awaitable[None]:
         departure = Departure()
         wire = Wire(send, departure, direct_of(scope))
         when_left = (scope.get("state") or {}).get(LEAVING)
-        with ExitStack() as held:
-            asked = Asked(scope, receive, self._bounds(), held)
-            if when_left is not None:
-                when_left(departure.tell)
-                await self._answer(serve, asked, wire)
-                return
-            async with trio.open_nursery() as nursery:
-                asked.was_read = lambda: nursery.start_soon(_watch, receive, departure)
-                await self._answer(serve, asked, wire)
-                nursery.cancel_scope.cancel()
+        asked = Asked(scope, receive, self._bounds(), ExitStack())
+        if when_left is None:
+            return self._answer_watched(serve, asked, wire)
+        when_left(departure.tell)
+        return self._answer(serve, asked, wire)
+
+    async def _answer_watched(self, serve: Serve, asked: Asked, wire: Wire) -> None:
+        async with trio.open_nursery() as nursery:
+            asked.was_read = lambda: nursery.start_soon(_watch, asked.receive, wire.departure)
+            await self._answer(serve, asked, wire)
+            nursery.cancel_scope.cancel()
 
     def _bounds(self) -> BodyBounds:
         seconds = self.config["BODY_TIMEOUT"]
         return BodyBounds(self.config["MAX_CONTENT_LENGTH"], inf if seconds is None else seconds)
 
     async def _answer(self, serve: Serve, asked: Asked, wire: Wire) -> None:
-        try:
-            await serve(asked, wire)
-        except Gone:
-            return
-        except Exception as error:
-            if wire.has_started:
-                raise
-            await self._tell(error, asked.scope, wire)  # noqa: ASYNC120 - a cancellation is the better reason
+        with asked.held:
+            try:
+                await serve(asked, wire)
+            except Gone:
+                return
+            except Exception as error:
+                if wire.has_started:
+                    raise
+                await self._tell(error, asked.scope, wire)  # noqa: ASYNC120 - a cancellation is the better reason
 
     async def _tell(self, error: Exception, scope: Any, wire: Wire) -> None:
         """The error's page, as Quart-Trio finds it."""

@@ -30,6 +30,7 @@ from hypercorn.typing import ConnectionState, LifespanState
 from hypercorn.utils import wrap_app
 
 from gateway import limits
+from gateway.beside_asgi import straight_posts
 from gateway.server.descriptors import Shortage
 from gateway.server.hardened.connection import NEWCOMER_SECONDS_MAX
 from gateway.server.hardened.context import TellingContext
@@ -81,13 +82,13 @@ async def accept_connections(
 ) -> None:
     """Serve `app` at the listeners, which are closed on the way down, until the end's two steps have been taken.
     `on_open` is called when the app has started. Connections for which `sockets` has no place are turned away."""
-    wrapped = wrap_app(_with_whole_answers(app, way_down.closing), config.wsgi_max_body_size, "asgi")
+    wrapped = wrap_app(WholeAnswers(app, way_down.closing), config.wsgi_max_body_size, "asgi")
     state = LifespanState()
     lifespan = Lifespan(wrapped, config, state)
     async with trio.open_nursery() as living:
         await living.start(lifespan.handle_lifespan)
         await lifespan.wait_for_startup()
-        context = TellingContext()
+        context = TellingContext(way_down.closing)
         # Looked up when it serves: the hardening puts its own under this name.
         server = hypercorn.trio.run.TCPServer  # type: ignore[attr-defined]  # an import of its, see above
         serve_one = partial(
@@ -108,16 +109,23 @@ async def accept_connections(
         living.cancel_scope.cancel()
 
 
-def _with_whole_answers(app: Any, closing: trio.Event) -> Any:
+class WholeAnswers:
     """The app, but for two things at an answer's ends. From `closing` on its head says that it is the connection's
     last: a client that knows it does not send its next request into a connection that is about to close. And its last
     piece is not cancelled: within that call Hypercorn tells the app of the disconnect, and only then makes the
     connection ready for its next request or closes it; an app that ended itself on the news would cut that off, and
-    leave a connection that serves nobody and never idles."""
+    leave a connection that serves nobody and never idles. Where no layer of Hypercorn's is, the server sees to both."""
 
-    async def whole(scope: Any, receive: Any, send: Any) -> None:
+    def __init__(self, app: Any, closing: trio.Event) -> None:
+        self._app = app
+        self._closing = closing
+        self.straight_posts = straight_posts(app)
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        """ASGI."""
+
         async def send_whole(message: Any) -> None:
-            if message["type"] == "http.response.start" and closing.is_set():
+            if message["type"] == "http.response.start" and self._closing.is_set():
                 message = {**message, "headers": [*message.get("headers", ()), (b"connection", b"close")]}
             if message["type"] == "http.response.body" and not message.get("more_body", False):
                 with trio.CancelScope(shield=True):  # writes and closes have their own bounds
@@ -125,9 +133,7 @@ def _with_whole_answers(app: Any, closing: trio.Event) -> Any:
             else:
                 await send(message)
 
-        await app(scope, receive, send_whole)
-
-    return whole
+        await self._app(scope, receive, send_whole)
 
 
 async def _accept(

@@ -48,6 +48,7 @@ CATCHES_EVERYTHING = {
     "gateway/turn/books.py": "the turn's opening: whatever a store's failure is, nothing stays reserved",
     "gateway/turn/steps.py": "a store's failure, whatever it is, is met by asking again",
     "gateway/server/hardened/connection.py": "the connection's edge: whatever a peer provokes ends its connection only",
+    "gateway/server/hardened/exchange.py": "the app's edge: its bug is logged and ends its request, as Hypercorn's is",
     "gateway/lock/driver.py": "the server's place: what the app raises is kept for whoever plays it",
     "gateway/lock/mutating.py": "a mutant may break the gateway in any way: whatever it raises has shown it",
     "gateway/upstream/direct.py": "a connection in nobody's hands yet is closed, whatever happened",

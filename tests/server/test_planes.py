@@ -19,7 +19,8 @@ from gateway.lock.driver import AUTHORIZED
 from gateway.lock.virtual import virtual_run
 from gateway.ports import Downstream
 from gateway.server.hardened.connection import HardenedServer
-from gateway.server.hardened.direct import DirectBody, DirectTexts
+from gateway.server.hardened.direct import DirectTexts
+from gateway.server.hardened.exchange import Exchange
 from gateway.upstream.scripted import Break, Reply, Silence
 from server.attacks.websocket_cases import HANDSHAKE
 from server.attacks.wire import request, text
@@ -100,7 +101,7 @@ async def test_the_fast_plane_is_the_short_way(
     behind it passes the writer."""
     taken: list[Sequence[bytes]] = []
     passed: list[Sequence[bytes]] = []
-    kind: Any = DirectBody if door == "http" else DirectTexts
+    kind: Any = Exchange if door == "http" else DirectTexts
     write, write_at_once = kind.write, kind.write_at_once
 
     async def noting(self: Any, pieces: Sequence[bytes]) -> None:

@@ -27,9 +27,15 @@ class Told(Protocol):
 class TellingContext(WorkerContext):
     """Hypercorn's, which knows the connections that are open."""
 
-    def __init__(self) -> None:
+    def __init__(self, closing: trio.Event) -> None:
         super().__init__(None)
+        self._closing = closing
         self._open: set[Told] = set()
+
+    @property
+    def is_closing(self) -> bool:
+        """Whether each connection's next answer is its last."""
+        return self._closing.is_set()
 
     def tell(self, connection: Told) -> None:
         """From now on."""

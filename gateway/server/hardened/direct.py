@@ -3,9 +3,10 @@
     door --pieces--> DirectBody   one chunk of a response's body (RFC 9112, 7.1)      --+
          --texts---> DirectTexts  one text frame each, all in one write (RFC 6455, 5) --+--> the connection
 
-The protocols keep their say: a response begins and ends with h11, a WebSocket opens, pings and closes with wsproto, and
-what they write goes through the same `write`, in its order. So a piece goes direct only where the protocol would frame
-it in just this way; anywhere else it goes as if there were no short way.
+A plain POST's app has the same of its Exchange (exchange.py), which frames all of its answer. Elsewhere the protocols
+keep their say: a response begins and ends with h11, a WebSocket opens, pings and closes with wsproto, and what they
+write goes through the same `write`, in its order. So a piece goes direct only where the protocol would frame it in just
+this way; anywhere else it goes as if there were no short way.
 
 `write_at_once` is for whoever must not wait: it writes what the kernel takes there and then, or says that it did not.
 """

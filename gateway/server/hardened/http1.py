@@ -1,14 +1,14 @@
 """HTTP/1.1 on one connection: strict about heads, watchful behind bodies, no other protocol.
 
 bytes --> a head is due:    HeadGuard --> h11 --> a request, its stream, its app
-          a body is due:    h11 --> the app
+                                      +-> posts.py --> an Exchange, its app (fast plane, plain POSTs)
+          a body is due:    h11, or its Exchange --> the app
           an answer is due: they wait for their cycle, so that the reader goes on and sees the peer leave
           a WebSocket's:    its stream
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from itertools import chain
 from typing import Any, Final, cast
@@ -22,9 +22,12 @@ from hypercorn.protocol.http_stream import ASGIHTTPState, HTTPStream
 from hypercorn.typing import ConnectionState
 
 from gateway.beside_asgi import DIRECT, INBOUND, LEAVING
+from gateway.server.hardened.context import TellingContext
 from gateway.server.hardened.direct import DirectBody, DirectTexts, ShortWay
-from gateway.server.hardened.heads import BAD_REQUEST, HeadGuard
+from gateway.server.hardened.exchange import NOTHING_READ, Exchange, scope_of, straight_apps
+from gateway.server.hardened.heads import BAD_REQUEST, TARGET, HeadGuard, is_valid_upgrade, refusal_of
 from gateway.server.hardened.patience import Patience
+from gateway.server.hardened.posts import Post, answer_head, read_post
 from gateway.server.hardened.refusals import REASONS, refusal
 from gateway.server.hardened.settings import Cut, settings_of
 from gateway.server.hardened.websockets import HardenedWebSocket
@@ -35,17 +38,9 @@ CONTINUE_SECONDS: Final = 0.05
 """What an app has to refuse a request before its body is asked for. Who expects to be asked waits for a second."""
 TIMED_OUT: Final = 408
 UNAVAILABLE: Final = 503
-UNSUPPORTED_VERSION: Final = 505
 WHY: Final = {TIMED_OUT: Cut.SLOW, UNAVAILABLE: Cut.NO_MEMORY}
-WEBSOCKET_VERSION: Final = b"13"
-KEY: Final = re.compile(rb"[A-Za-z0-9+/]{21}[AQgw]==")
-"""16 bytes in base64."""
-TARGET: Final = re.compile(rb"(?:https?://[^/?#\[\]@]+)?(/.*)", re.DOTALL)
-"""A path, or a whole URL (RFC 9112, 3.2.2), whose path is served. Quart fails at anything else."""
-LABEL: Final = rb"[\w!$&'()*+,;=%~-]{1,63}"
-HOST: Final = re.compile(rb"(?:\[[0-9A-Fa-f:.]+\]|(?:%b\.)*%b\.?)?(?::[0-9]*)?" % (LABEL, LABEL))
-"""A name or an address, with or without a port. Werkzeug fails at anything else before the app can answer."""
 BLANK: Final = b"\r\n"
+CLOSE: Final = b"connection", b"close"
 
 
 class HardenedHTTPStream(HTTPStream):
@@ -85,7 +80,10 @@ class HardenedHTTP1(H11Protocol):
 
     def __init__(self, *arguments: Any, short_way: ShortWay | None) -> None:
         super().__init__(*arguments)
+        self.connection: Any = NOTHING_READ
+        self.stream: Any = None
         self._short_way = short_way
+        self._straight = straight_apps(self.app, self.config) if short_way is not None else {}
         self.patience = Patience(settings_of(self.config).pace)
         self._share = settings_of(self.config).inbound.share()
         self._guard = HeadGuard(self.config.h11_max_incomplete_size)
@@ -112,8 +110,14 @@ class HardenedHTTP1(H11Protocol):
             self._is_over = True
             await super().handle(event)
             return
-        async with self._receiving:
+        if self._receiving.locked():
+            await self._receiving.acquire()
+        else:  # the same without a pass of the scheduler
+            self._receiving.acquire_nowait()
+        try:
             await self._receive(self._take_behind() + event.data)
+        finally:
+            self._receiving.release()
 
     async def time_out(self) -> None:
         """The peer has not gone on in time."""
@@ -128,7 +132,9 @@ class HardenedHTTP1(H11Protocol):
         """b"" is the peer's end."""
         if self._is_refused or self._is_over:
             return
-        if self._websocket is not None or self.connection.their_state is h11.SEND_BODY:
+        if isinstance(self.connection, Exchange) and self.connection.missing_bytes:
+            await self._receive_body(self.connection, data)
+        elif self._websocket is not None or self.connection.their_state is h11.SEND_BODY:
             self.connection.receive_data(data)
             await self._handle_events()
         elif self.connection.their_state is h11.IDLE:
@@ -146,6 +152,12 @@ class HardenedHTTP1(H11Protocol):
             return
         if self._guard.has_begun:
             self.patience.expect_head(trio.current_time())
+        if self.connection is NOTHING_READ:
+            post = read_post(rest, self._straight) if self._straight else None
+            if post is not None:
+                await self._begin_straight(post, rest[post.head_bytes :])
+                return
+            self.connection = h11.Connection(h11.SERVER, max_incomplete_event_size=self.config.h11_max_incomplete_size)
         self.connection.receive_data(rest)
         await self._handle_events()
 
@@ -162,6 +174,46 @@ class HardenedHTTP1(H11Protocol):
             return b""
         behind, self._behind = self._behind, b""
         return behind
+
+    # --- plain POSTs ------------------------------------------------------------------------------------------------
+
+    async def _begin_straight(self, post: Post, data: bytes) -> None:
+        """What `_handle_events` does with a request's head, and what has come of its body."""
+        if len(data) < post.body_bytes:
+            self.patience.expect_body(trio.current_time())
+        await self.send(Updated(idle=False))
+        scope = scope_of(post, self.ssl, self.client, self.server)
+        scope["state"] = {**self.connection_state, INBOUND: self._share}
+        exchange = self.connection = self.stream = Exchange(self, cast(ShortWay, self._short_way), post, scope)
+        self.task_group.spawn(exchange.run, self._straight[post.path])
+        self.keep_alive_requests += 1
+        await self.context.mark_request()
+        if data or not post.body_bytes:
+            await self._receive_body(exchange, data)
+
+    async def _receive_body(self, exchange: Exchange, data: bytes) -> None:
+        """What follows it waits for the answer. b"" where a part is missing is the peer's end."""
+        piece, behind = data[: exchange.missing_bytes], data[exchange.missing_bytes :]
+        if exchange.missing_bytes and not data:
+            await self._refuse(BAD_REQUEST)
+            return
+        if not self._share.take(len(piece)):
+            await self._refuse(UNAVAILABLE)
+            return
+        if len(piece) < exchange.missing_bytes:
+            self.patience.advance(len(piece), trio.current_time())
+        else:
+            self.patience.rest()
+        await exchange.bring(piece)
+        if behind and self.stream is exchange:
+            await self._keep_behind(behind)
+
+    def ending_headers(self, headers: list[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
+        """An answer's, and the server's own: its last one says so."""
+        if isinstance(self.context, TellingContext) and self.context.is_closing:
+            headers = [*headers, CLOSE]
+        headers = [*headers, *self.config.response_headers("h11")]
+        return [*headers, CLOSE] if self.keep_alive_requests >= self.config.keep_alive_max_requests else headers
 
     # --- h11's events -----------------------------------------------------------------------------------------------
 
@@ -216,7 +268,7 @@ class HardenedHTTP1(H11Protocol):
         return True
 
     async def _begin(self, request: h11.Request) -> bool:
-        status = _refusal_of(request)
+        status = refusal_of(request)
         if status is not None:
             await self._refuse(status)
             return False
@@ -230,7 +282,7 @@ class HardenedHTTP1(H11Protocol):
     async def _create_stream(self, request: h11.Request) -> None:
         """A valid upgrade is a WebSocket; anything less is an ordinary request, and the app's to answer (H8)."""
         place = self.ssl, self.client, self.server, self.stream_send, STREAM_ID
-        if _is_valid_upgrade(request) and isinstance(self.connection, h11.Connection):
+        if is_valid_upgrade(request) and isinstance(self.connection, h11.Connection):
             self.patience.rest()
             self.stream = self._websocket = HardenedWebSocket(
                 self.app,
@@ -286,9 +338,17 @@ class HardenedHTTP1(H11Protocol):
             await self._close_stream()
             await (self._go_on() if self._can_go_on() else self.send(Closed()))
 
+    async def recycle(self) -> None:
+        """The same behind an Exchange, whose end waits for nobody if the connection goes on."""
+        if self._can_go_on():
+            await self._close_stream()
+            await self._go_on()
+        else:
+            await self._maybe_recycle()
+
     async def _go_on(self) -> None:
         self._behind = bytes(self.connection.trailing_data[0]) + self._behind[len(self.connection.trailing_data[0]) :]
-        self.connection = h11.Connection(h11.SERVER, max_incomplete_event_size=self.config.h11_max_incomplete_size)
+        self.connection = NOTHING_READ
         await self.send(Updated(idle=True))
         if self._behind:
             self.task_group.spawn(self._receive_behind)
@@ -321,58 +381,14 @@ class HardenedHTTP1(H11Protocol):
         self._is_refused = True
         self.patience.rest()
         await self._close_stream()
-        if isinstance(self.connection, h11.Connection) and self.connection.our_state in (h11.IDLE, h11.SEND_RESPONSE):
+        if self.connection.our_state in (h11.IDLE, h11.SEND_RESPONSE):
             known, headers, body = refusal(status)
             settings_of(self.config).on_refused(REASONS[known][0])
             headers = list(chain(headers, self.config.response_headers("h11")))
-            await self._send_h11_event(h11.Response(status_code=known, headers=headers))
-            await self._send_h11_event(h11.Data(data=body))
-            await self._send_h11_event(h11.EndOfMessage())
+            if isinstance(self.connection, h11.Connection):
+                await self._send_h11_event(h11.Response(status_code=known, headers=headers))
+                await self._send_h11_event(h11.Data(data=body))
+                await self._send_h11_event(h11.EndOfMessage())
+            else:
+                await self.send(RawData(answer_head(known, headers).data + body))
         await self.send(Closed())
-
-
-def _refusal_of(request: h11.Request) -> int | None:
-    """The status of a request that is refused for its head, or None."""
-    names = [name for name, _ in request.headers]
-    if request.http_version not in (b"1.0", b"1.1"):
-        return UNSUPPORTED_VERSION
-    is_smuggling = b"transfer-encoding" in names and b"content-length" in names
-    is_nowhere = TARGET.fullmatch(request.target) is None or not all(
-        HOST.fullmatch(value) for name, value in request.headers if name == b"host"
-    )
-    is_ambiguous = is_smuggling or (_is_valid_upgrade(request) and _has_body(request))
-    return BAD_REQUEST if is_ambiguous or is_nowhere or _has_foreign_handshake(request) else None
-
-
-def _has_foreign_handshake(request: h11.Request) -> bool:
-    """Whether wsproto would fail to decode it."""
-    return any(
-        not value.isascii()
-        for name, value in request.headers
-        if name.startswith(b"sec-websocket-") or name in (b"connection", b"upgrade")
-    )
-
-
-def _is_valid_upgrade(request: h11.Request) -> bool:
-    """RFC 6455, 4.2.1: to a WebSocket and nothing else. No more is valid here than to Hypercorn, which would answer
-    in words of its own and leave the connection open."""
-    if request.method != b"GET" or request.http_version != b"1.1":
-        return False
-    return (
-        b"upgrade" in _tokens(request, b"connection")
-        and [value.lower() for value in _values(request, b"upgrade")] == [b"websocket"]
-        and _values(request, b"sec-websocket-version") == [WEBSOCKET_VERSION]
-        and [KEY.fullmatch(value) is not None for value in _values(request, b"sec-websocket-key")] == [True]
-    )
-
-
-def _has_body(request: h11.Request) -> bool:
-    return any(name in (b"content-length", b"transfer-encoding") and value != b"0" for name, value in request.headers)
-
-
-def _tokens(request: h11.Request, wanted: bytes) -> list[bytes]:
-    return [token.strip().lower() for value in _values(request, wanted) for token in value.split(b",") if token.strip()]
-
-
-def _values(request: h11.Request, wanted: bytes) -> list[bytes]:
-    return [value for name, value in request.headers if name == wanted]

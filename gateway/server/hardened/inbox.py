@@ -41,16 +41,27 @@ class Inbox:
         """Hand an event over, once there is room; where there is, it does not yield: whoever brings events waits for
         the peer's next bytes. The disconnect needs no room, and what follows it is dropped."""
         await trio.lowlevel.checkpoint_if_cancelled()
-        is_last = event["type"] in LAST
-        while not is_last and not self._is_over and self._is_full_for(_size_of(event)):
+        if event["type"] in LAST:
+            self.end(event)
+            return
+        while not self._is_over and self._is_full_for(_size_of(event)):
             await self._room.park()
         if not self._is_over:
+            self.put_first(event)
+
+    def put_first(self, event: Event) -> None:
+        """Hand an event over when none waits: there is room for one."""
+        self._events.append(event)
+        self._bytes += _size_of(event)
+        self._news.unpark_all()
+
+    def end(self, event: Event) -> None:
+        """Hand the disconnect over."""
+        if not self._is_over:
+            self._is_over = True
             self._events.append(event)
-            self._bytes += _size_of(event)
-            self._is_over = is_last
             self._news.unpark_all()
-        if is_last:
-            self._room.unpark_all()
+        self._room.unpark_all()
 
     async def receive(self) -> ASGIReceiveEvent:
         """The next event, at once if it is there. The disconnect is told as often as it is asked for, and yields."""

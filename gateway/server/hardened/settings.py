@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from enum import StrEnum
+from time import time
 
 from hypercorn.config import Config
 
@@ -51,6 +52,14 @@ class HardenedConfig(Config):
     """Called once for each connection that the server cuts."""
     on_refused: Callable[[str], None] = staticmethod(_count_nothing)
     """Called with the public code of each answer that is the server's own (X2)."""
+    _own_headers: tuple[str, int, list[tuple[bytes, bytes]]] | None = None
+
+    def response_headers(self, protocol: str) -> list[tuple[bytes, bytes]]:
+        """The server's own: the date among them has seconds."""
+        second = int(time())
+        if self._own_headers is None or self._own_headers[:2] != (protocol, second):
+            self._own_headers = protocol, second, super().response_headers(protocol)
+        return self._own_headers[2]
 
 
 def settings_of(config: Config) -> HardenedConfig | type[HardenedConfig]:

@@ -6,7 +6,7 @@ import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import trio
 from hypercorn.trio.tcp_server import TCPServer
@@ -27,6 +27,8 @@ class Plane:
     """What the server's connections are served on (`[server] data_plane`)."""
 
     is_fast: bool = False
+    is_straight: bool = False
+    """Whether the app takes plain POSTs for `/` straight."""
 
 
 PLANE = Plane()
@@ -100,6 +102,8 @@ async def connected(
     if not isinstance(server_end, trio.SocketStream):
         server_end.socket = _NoSocket()
     wrapped = wrap_app(app, config.wsgi_max_body_size, "asgi")
+    if PLANE.is_straight:
+        cast(Any, app).straight_posts = {b"/": app}
     context = WorkerContext(None)
     server = KINDS[kind](wrapped, config, context, LifespanState(), server_end)
     try:
