@@ -117,7 +117,8 @@ class Delivery:
 
     def _note_output(self, events: Sequence[Event]) -> None:
         self._text_bytes_issued += delivered_text_bytes(*events)
-        self._last_output = next((event for event in reversed(events) if NUMBERED in event.data), self._last_output)
+        numbered = (event for event in reversed(events) if event.data.find(NUMBERED) >= 0)
+        self._last_output = next(numbered, self._last_output)
 
     def _issue_whole(self, events: Sequence[Event], at: float) -> None:
         """H1."""

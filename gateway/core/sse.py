@@ -18,9 +18,10 @@ from __future__ import annotations
 
 import math
 import re
+from itertools import islice
 from typing import Final
 
-from gateway.core.events import PARSED_TYPES, Event, EventClass, output_event, parse_object, read_event
+from gateway.core.events import PARSED_TYPES, Event, EventClass, event_of, parse_object, read_event, read_parsed
 
 BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
 BLANK_LINE: Final = re.compile(rb"[\r\n](?:\r\n?|(?<=\n)\n)")
@@ -123,23 +124,24 @@ class SSEParser:
         """From the cursor on the events in plain blocks that lie whole in the chunk. What is odd is left: it ends the
         run, and is read as any block."""
         events: list[Event] = []
-        for found in PLAIN_BLOCK.finditer(self._chunk, self._at):
+        for found in islice(PLAIN_BLOCK.finditer(self._chunk, self._at), events_max):
             block, data, name = found.group(0, 1, 2)
-            if name is None or len(block) > self._block_bytes_max:
+            size = len(block)
+            if name is None or size > self._block_bytes_max:
                 break
             if self._has_carriage_returns:
                 data = data.removesuffix(b"\r")
                 if b"\r" in block.replace(b"\r\n", b"\n"):  # it ends a line, too
                     break
             if name not in PARSED_TYPES:
-                event = output_event(name.decode(), data, block)
-            elif len(block) > self._inline_bytes_max or (read := read_event(data, block)) is None:
+                event = event_of((EventClass.OUTPUT, name.decode(), data, block, None, False))
+            elif size > self._inline_bytes_max or (read := read_parsed(data, block)) is None:
                 break
             else:
                 event = read
             events.append(event)
-            self._at += len(block)
-            if event.kind is EventClass.TERMINAL or len(events) == events_max:
+            self._at += size
+            if event.kind is EventClass.TERMINAL:
                 break
         if self._at == len(self._chunk):
             self._chunk, self._at = b"", 0  # read, and not kept while more is waited for
