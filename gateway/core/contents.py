@@ -103,20 +103,22 @@ class Contents(Part):
 def contents_of(fields: Mapping[str, Any]) -> Contents:
     """Look through a request's members, as a JSON decoder made them."""
     items = _items(fields.get(INPUT))
-    in_input = _looked_through([fields[name] for name in READ_AND_BOUND if name == INPUT and name in fields])
+    is_bound_there, measure = _looked_through(
+        [fields[name] for name in READ_AND_BOUND if name == INPUT and name in fields]
+    )
     others = [fields[name] for name in READ_AND_BOUND if name != INPUT and name in fields]
-    beside = _looked_through(others, _named(fields, READ_ONLY), _named(fields, BOUND_ONLY))
-    refers = any(map(_refers_to_item, items))
-    is_bound = in_input.is_origin_bound or refers or beside.is_origin_bound or _names_prompt(fields.get("prompt"))
+    is_bound_beside, beside = _looked_through(others, _named(fields, READ_ONLY), _named(fields, BOUND_ONLY))
+    is_bound_there = is_bound_there or any(map(_refers_to_item, items))
+    is_bound = is_bound_there or is_bound_beside or _names_prompt(fields.get("prompt"))
     is_continued = fields.get("conversation") is not None
     of_input = Part(
-        is_origin_bound=in_input.is_origin_bound or refers,
+        is_origin_bound=is_bound_there,
         has_side_effect_tool=_any_writes([item["tools"] for item in items if "tools" in item]),
-        measure=in_input.measure,
+        measure=measure,
         marks=marks_of_input(items) if is_bound or is_continued else (),
     )
-    whole = Part(is_bound, _any_writes([fields.get("tools")]), beside.measure).behind(of_input)
-    return _with_input(whole, of_input)
+    writes = of_input.has_side_effect_tool or _any_writes([fields.get("tools")])
+    return Contents(is_bound, writes, _sum(beside, measure), of_input.marks, of_input)
 
 
 def continued(contents: Contents, earlier: Part, beside: Part = NOTHING) -> Contents:
@@ -128,15 +130,15 @@ def _with_input(whole: Part, of_input: Part) -> Contents:
     return Contents(whole.is_origin_bound, whole.has_side_effect_tool, whole.measure, whole.marks, of_input)
 
 
-def _looked_through(both: list[Any], read: list[Any] = _NONE, sought: list[Any] = _NONE) -> Part:
-    """Walk what is measured and sought, with what is `read` or `sought` only."""
+def _looked_through(both: list[Any], read: list[Any] = _NONE, sought: list[Any] = _NONE) -> tuple[bool, InputMeasure]:
+    """Walk what is measured and sought, with what is `read` or `sought` only: whether it is bound, and its measure."""
     found = _Findings()
     measure = _walk([both], _TELLING, found.read_and_sought) if both else _EMPTY
     if read or found.below_schemas:
         measure = _sum(measure, _walk([read, found.below_schemas], ENCODED_KEYS, _read))
     if sought or found.below_encoded:
         _walk([sought, found.below_encoded], _BINDING | SCHEMA_KEYS, found.sought)
-    return Part(found.is_bound, measure=measure)
+    return found.is_bound, measure
 
 
 def _named(fields: Mapping[str, Any], names: Iterable[str]) -> list[Any]:

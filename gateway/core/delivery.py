@@ -104,11 +104,12 @@ class Delivery:
         """Up to where events, from `start` on, leave nothing to decide: output behind output."""
         if not self.output_was_issued:
             return start
-        for place in range(start, len(events)):
+        end = len(events)
+        for place in range(start, end):
             event = events[place]
             if event.kind is not OUTPUT or (self._is_framed and not is_utf8(event.data)):
                 return place
-        return len(events)
+        return end
 
     def passed(self, events: Sequence[Event]) -> None:
         """The writer took these at once, behind everything issued before: all of them pass."""
@@ -117,7 +118,10 @@ class Delivery:
 
     def _note_output(self, events: Sequence[Event]) -> None:
         self._text_bytes_issued += delivered_text_bytes(*events)
-        self._last_output = next((event for event in reversed(events) if NUMBERED in event.data), self._last_output)
+        for event in reversed(events):
+            if event.data.find(NUMBERED) >= 0:
+                self._last_output = event
+                break
 
     def _issue_whole(self, events: Sequence[Event], at: float) -> None:
         """H1."""

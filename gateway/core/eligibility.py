@@ -63,4 +63,4 @@ def makes_store_explicit(body: RequestBody, policy: StatePolicy) -> bool:
 
 def _has_turn_state(header_names: Iterable[str]) -> bool:
     """S5: the origin's own state, in a header."""
-    return TURN_STATE_HEADER in {name.lower() for name in header_names}
+    return TURN_STATE_HEADER in map(str.lower, header_names)

@@ -16,8 +16,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import Enum
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 from gateway.limits import INLINE_BODY_BYTES_MAX
@@ -33,6 +34,8 @@ class EventClass(Enum):
     OUTPUT = "output"
     TERMINAL = "terminal"
     ERROR = "error"
+
+    __hash__ = object.__hash__  # by identity, in C: each event is looked up by its class
 
 
 EVENT_CLASSES: Final[Mapping[str, EventClass]] = {
@@ -79,10 +82,9 @@ class Event(NamedTuple):
     is_whole: bool = False
 
 
-def output_event(event_type: str, data: bytes, block: bytes) -> Event:
-    """An event of E3. Made past the constructor, which takes twice as long: almost every event is one."""
-    return tuple.__new__(Event, (EventClass.OUTPUT, event_type, data, block, None, False))
-
+Fields = tuple[EventClass, str, bytes, bytes, JsonObject | None, bool]
+event_of: Final[Callable[[Fields], Event]] = partial(tuple.__new__, Event)
+"""An event of its fields, past the constructor, which takes twice as long."""
 
 JSON_WHITESPACE: Final = b" \t\n\r"
 FIRST_MEMBER_IS_TYPE: Final = re.compile(
@@ -99,11 +101,12 @@ def read_event(data: bytes, block: bytes) -> Event | None:
     """The event in one block's payload, or None where there is none (E7)."""
     known = FIRST_MEMBER_IS_TYPE.match(data)
     if known is not None and known[1] not in PARSED_TYPES and data.rstrip(JSON_WHITESPACE).endswith(b"}"):
-        return output_event(known[1].decode("ascii"), data, block)
-    return _read_parsed(data, block)
+        return event_of((EventClass.OUTPUT, known[1].decode("ascii"), data, block, None, False))
+    return read_parsed(data, block)
 
 
-def _read_parsed(data: bytes, block: bytes) -> Event | None:
+def read_parsed(data: bytes, block: bytes) -> Event | None:
+    """The same of a payload whose first member does not tell enough."""
     body = parse_object(data)
     if body is None:
         return None
@@ -112,7 +115,7 @@ def _read_parsed(data: bytes, block: bytes) -> Event | None:
         kind = EventClass.ERROR if body.get("error") else EventClass.NEUTRAL
         return Event(kind, "error" if kind is EventClass.ERROR else "", data, block, body)
     kind = classify(event_type)
-    return Event(kind, event_type, data, block, None if kind is EventClass.OUTPUT else body)
+    return event_of((kind, event_type, data, block, None if kind is EventClass.OUTPUT else body, False))
 
 
 def parse_object(data: bytes) -> dict[str, Any] | None:
@@ -121,11 +124,12 @@ def parse_object(data: bytes) -> dict[str, Any] | None:
     None also for what is nested deeper than the interpreter reads: some hundreds of levels, where events have ten.
     """
     decoder = _LENIENT if len(data) <= INLINE_BODY_BYTES_MAX else _LENIENT_IN_A_THREAD
+    text = data.decode("utf-8", "replace").strip(" \t\n\r")
     try:
-        value = decoder.decode(data.decode("utf-8", "replace"))
+        value, end = decoder.raw_decode(text)
     except (ValueError, RecursionError):
         return None
-    return value if isinstance(value, dict) else None
+    return value if type(value) is dict and end == len(text) else None
 
 
 def lenient_integer(digits: str) -> int | float:
@@ -268,21 +272,24 @@ def has_output_items(body: object) -> bool:
 
 # --- delivered text, for the estimate (B4) ----------------------------------------------------------------------
 
-DELTA: Final = re.compile(rb'"delta"[ \t\n\r]*:[ \t\n\r]*"([^"\\]*+(?:\\.[^"\\]*+)*+)"')
-"""A delta's text in its event. Inside a JSON string the quotes would be escaped, so only a key matches."""
+DELTA: Final = re.compile(rb'"delta"[ \t\n\r]*:[ \t\n\r]*"([^"\\]*+)((?:\\.[^"\\]*+)*+)"')
+"""A delta's text in its event, up to its first escape and from there on. Inside a JSON string the quotes would be
+escaped, so only a key matches."""
 BASE64_TYPES: Final = frozenset({"response.audio.delta", "response.output_audio.delta"})
 _STRING: Final = json.JSONDecoder(strict=False)
 
 
 def delivered_text_bytes(*events: Event) -> int:
     """UTF-8 bytes of the text that deltas carry; base64 (audio) is never counted as text."""
-    count = 0
+    count, known, carries_text = 0, "", False
     for event in events:
-        if event.type.endswith(".delta") and event.type not in BASE64_TYPES:
-            found = DELTA.search(event.data)
-            if found is not None:
-                text = found[1]
-                count += _unescaped_bytes(text) if b"\\" in text else len(text)
+        if event.type != known:
+            known = event.type
+            carries_text = known.endswith(".delta") and known not in BASE64_TYPES
+        found = DELTA.search(event.data) if carries_text else None
+        if found is not None:
+            text, escaped = found.groups()
+            count += _unescaped_bytes(text + escaped) if escaped else len(text)
     return count
 
 

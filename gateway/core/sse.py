@@ -18,9 +18,10 @@ from __future__ import annotations
 
 import math
 import re
+from itertools import islice
 from typing import Final
 
-from gateway.core.events import PARSED_TYPES, Event, EventClass, output_event, parse_object, read_event
+from gateway.core.events import PARSED_TYPES, Event, EventClass, event_of, parse_object, read_event, read_parsed
 
 BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
 BLANK_LINE: Final = re.compile(rb"[\r\n](?:\r\n?|(?<=\n)\n)")
@@ -45,7 +46,11 @@ def sse_block(event_type: str, payload: bytes) -> bytes:
 
 
 class BlockTooLarge(Exception):
-    """P7: one block passed the limit."""
+    """P7: one block passed the limit. `events` are those that one look found before it."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(why)
+        self.events: list[Event] = []
 
 
 class SSEParser:
@@ -93,18 +98,18 @@ class SSEParser:
         return events[0] if events else None
 
     def next_events(self, events_max: int) -> list[Event]:
-        """The next complete events, as many as one look finds but none behind a terminal one (E9). None until more
-        bytes come, or a `long_block` was read. Raises BlockTooLarge."""
-        events = self._plain_events(events_max) if self._chunk else []
-        while not events and (block := self._next_block()) is not None:
-            if len(block) > self._inline_bytes_max:
-                self.long_block = block
-                break
-            event = read_block(block)
-            if event is not None:
-                events.append(event)
-            else:
-                self.not_events += _has_fields(block)
+        """The next complete events: so many, or none behind a terminal one (E9), or all until more bytes come or a
+        `long_block` was read. Raises BlockTooLarge."""
+        events: list[Event] = []
+        is_over = False
+        try:
+            while not is_over and (self._chunk or self._pending):
+                found = self._plain_events(events_max - len(events)) or self._odd_event()
+                events += found
+                is_over = not found or found[-1].kind is EventClass.TERMINAL or len(events) == events_max
+        except BlockTooLarge as error:
+            error.events = events
+            raise
         return events
 
     def receive_end(self, *, clean: bool) -> Event | None:
@@ -123,27 +128,40 @@ class SSEParser:
         """From the cursor on the events in plain blocks that lie whole in the chunk. What is odd is left: it ends the
         run, and is read as any block."""
         events: list[Event] = []
-        for found in PLAIN_BLOCK.finditer(self._chunk, self._at):
+        chunk, at, end = self._chunk, self._at, len(self._chunk)
+        for found in islice(PLAIN_BLOCK.finditer(chunk, at), events_max):
             block, data, name = found.group(0, 1, 2)
-            if name is None or len(block) > self._block_bytes_max:
+            size = len(block)
+            if name is None or size > self._block_bytes_max:
                 break
             if self._has_carriage_returns:
                 data = data.removesuffix(b"\r")
                 if b"\r" in block.replace(b"\r\n", b"\n"):  # it ends a line, too
                     break
             if name not in PARSED_TYPES:
-                event = output_event(name.decode(), data, block)
-            elif len(block) > self._inline_bytes_max or (read := read_event(data, block)) is None:
+                event = event_of((EventClass.OUTPUT, name.decode(), data, block, None, False))
+            elif size > self._inline_bytes_max or (read := read_parsed(data, block)) is None:
                 break
             else:
                 event = read
             events.append(event)
-            self._at += len(block)
-            if event.kind is EventClass.TERMINAL or len(events) == events_max:
+            at += size
+            if at == end or event.kind is EventClass.TERMINAL:
                 break
-        if self._at == len(self._chunk):
-            self._chunk, self._at = b"", 0  # read, and not kept while more is waited for
+        self._chunk, self._at = (chunk, at) if at < end else (b"", 0)
         return events
+
+    def _odd_event(self) -> list[Event]:
+        """The next event in a block of any kind, if there is one."""
+        while (block := self._next_block()) is not None:
+            if len(block) > self._inline_bytes_max:
+                self.long_block = block
+                return []
+            event = read_block(block)
+            if event is not None:
+                return [event]
+            self.not_events += _has_fields(block)
+        return []
 
     def _next_block(self) -> bytes | None:
         if self._at == len(self._chunk) and not self._pending:

@@ -187,8 +187,8 @@ class Turn:
 
     def _batch(self, batch: Batch, at: float) -> None:
         """Output that follows output is passed on in one piece; every other event is looked at."""
-        events, place = batch.events, 0
-        while place < len(events):
+        events, place, count = batch.events, 0, len(batch.events)
+        while place < count:
             end = self._delivery.passing(events, place) if self.phase is Phase.RUNNING else place
             if end > place:
                 self._deliver(events[place:end], at)

@@ -135,16 +135,10 @@ class EventStream:
 
 def _take_events(parser: SSEParser) -> Taken:
     """Up to a batch of events, none behind a terminal one (E9)."""
-    events: list[Event] = []
     try:
-        while len(events) < limits.BATCH_EVENTS_MAX:
-            taken = parser.next_events(limits.BATCH_EVENTS_MAX - len(events))
-            events += taken
-            if not taken or taken[-1].kind is EventClass.TERMINAL:
-                break
+        return parser.next_events(limits.BATCH_EVENTS_MAX), None
     except BlockTooLarge as error:
-        return events, error
-    return events, None
+        return error.events, error
 
 
 def _log_what_was_not_forwarded(parser: SSEParser, call: UpstreamCall) -> None:

@@ -456,6 +456,16 @@ def test_a_deltas_text_is_counted_in_utf8_bytes(text: str, ensure_ascii: bool, s
     assert delivered_text_bytes(event(data)) == len(text.encode())
 
 
+@given(st.lists(st.tuples(st.sampled_from(["a.delta", "b.delta", "audio.delta", "done"]), st.text(max_size=3))))
+@settings(max_examples=100, deadline=None)
+def test_the_text_of_events_is_the_sum_of_theirs(written: list[tuple[str, str]]) -> None:
+    """B4: whatever stands between what."""
+    events = [event({"type": f"response.{name}", "delta": text}) for name, text in written]
+    texts = [text for name, text in written if name in ("a.delta", "b.delta")]
+
+    assert delivered_text_bytes(*events) == len("".join(texts).encode())
+
+
 def test_bug_53_a_lone_surrogate_in_a_delta_counts_as_three_bytes() -> None:
     """B4."""
     assert delivered_text_bytes(event(b'{"type":"response.output_text.delta","delta":"\\udc00\\n"}')) == 4

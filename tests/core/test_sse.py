@@ -499,6 +499,21 @@ def test_behind_an_event_too_large_there_is_nothing(payload: bytes) -> None:
     assert (first and first.data, refusals) == (payload, 2)
 
 
+@pytest.mark.parametrize("odd", [b"", b"id: 1\n"], ids=["plain", "odd"])
+def test_one_look_tells_what_came_before_an_event_too_large(odd: bytes) -> None:
+    """P7: and once more that there is nothing behind it."""
+    fits, large = (odd + b'data: {"type":"response.x","a":"' + b"x" * size + b'"}\n\n' for size in (10, 200))
+    parser = SSEParser(100)
+    parser.receive_data(fits * 2 + large + fits)
+    told = []
+    for _ in range(2):
+        with pytest.raises(BlockTooLarge) as refused:
+            parser.next_events(9)
+        told.append([event.block for event in refused.value.events])
+
+    assert told == [[fits, fits], []]
+
+
 def test_bug_10_an_endless_line_is_refused_at_the_limit() -> None:
     """P7: with no line end in sight the memory stays bounded."""
     chunks = [b"a" * 1_024] * 1_025
