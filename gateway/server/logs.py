@@ -1,19 +1,22 @@
 """Logs, configured once for the process: one line per event on stderr, as JSON or for the eye.
 
-    structlog (the gateway) ---+
-                               +--> one handler of the root logger --> stderr
-    logging (the libraries) ---+
+    structlog (the gateway) --rendered--------------------+
+                                                          +--> stderr
+    logging (the libraries) --handler of the root logger--+
 
-The gateway's own lines have the configured level; libraries are heard from WARNING up. Only structlog's synchronous
-methods are used: `ainfo` and its like need asyncio. A traceback is text without the frames' variables, for these are
-prompts and keys.
+The gateway's own lines have the configured level; libraries are heard from WARNING up. Both are rendered alike; the
+gateway's go past logging's records, which cost more than the line itself. Only structlog's synchronous methods are
+used: `ainfo` and its like need asyncio. A traceback is text without the frames' variables, for these are prompts and
+keys.
 """
 
 from __future__ import annotations
 
 import logging
 import sys
-from typing import Final
+from contextlib import suppress
+from functools import cache, partial
+from typing import Final, TextIO
 
 import structlog
 from structlog.typing import EventDict, Processor, WrappedLogger
@@ -25,6 +28,11 @@ TIMES: Final = {
     "json": structlog.processors.TimeStamper(fmt="iso", utc=True),
     "console": structlog.processors.TimeStamper(fmt="%H:%M:%S", utc=False),
 }
+
+LEVELS: Final = {name.lower(): level for name, level in logging.getLevelNamesMapping().items()} | {
+    "exception": logging.ERROR
+}
+"""By structlog's names of its methods."""
 
 
 def configure_logs(log_format: str, level: str, worker: int | None = None) -> None:
@@ -48,14 +56,36 @@ def configure_logs(log_format: str, level: str, worker: int | None = None) -> No
     root.setLevel(logging.WARNING)
     logging.getLogger("gateway").setLevel(level.upper())
     structlog.configure(
-        processors=[
-            structlog.stdlib.filter_by_level,
-            *every_line,
-            structlog.stdlib.ProcessorFormatter.wrap_for_formatter,
-        ],
+        processors=[_only_heard, *every_line, *_renderers(log_format)],
         wrapper_class=structlog.stdlib.BoundLogger,
-        logger_factory=structlog.stdlib.LoggerFactory(),
+        logger_factory=cache(partial(_OwnLogger, sys.stderr)),
     )
+
+
+class _OwnLogger:
+    """Writes what structlog has rendered. Its name and its level are logging's. That nobody reads it any more breaks no
+    turn."""
+
+    def __init__(self, stream: TextIO, name: str) -> None:
+        self._stream = stream
+        self.name = name
+        self.hears = logging.getLogger(name).isEnabledFor
+        self.debug = self.info = self.warning = self.error = self.exception = self.critical = self._write
+
+    def __repr__(self) -> str:
+        return f"<_OwnLogger {self.name}>"
+
+    def _write(self, line: str) -> None:
+        with suppress(OSError, ValueError):
+            self._stream.write(f"{line}\n")
+            self._stream.flush()
+
+
+def _only_heard(logger: WrappedLogger, method: str, event: EventDict) -> EventDict:
+    """By the level as it is now: it can be changed while the process serves."""
+    if not logger.hears(LEVELS[method]):
+        raise structlog.DropEvent
+    return event
 
 
 def _naming(worker: int) -> Processor:

@@ -8,7 +8,7 @@ from typing import Final, TypeVar
 
 from gateway.core.ledger import Operation
 from gateway.core.money import Result
-from gateway.store.database import Conflict, Database, Session, StoreAway, StoreUnusable
+from gateway.store.database import Conflict, Database, Params, Session, StoreAway, StoreUnusable
 from gateway.store.money import carry_out
 from gateway.store.records import STATEMENTS, RecordWrite, storable
 
@@ -18,6 +18,9 @@ Answer = Result | None | Exception
 
 CONFLICTS_MAX: Final = 5
 """After so many in a row a batch is taken apart: what clashes is in it twice, or is a bug."""
+
+ORDER: Final = {name: number for number, name in enumerate(STATEMENTS)}
+"""In which a batch runs the statements of its records."""
 
 T = TypeVar("T")
 
@@ -58,7 +61,8 @@ def _carry_out_all(batch: Sequence[Work], session: Session) -> list[Answer]:
 
 
 def _write_records(session: Session, writes: Sequence[RecordWrite], now: float) -> None:
-    for name, statement in STATEMENTS.items():
-        many = [{**storable(write.params), "now": now} for write in writes if write.name == name]
-        if many:
-            session.run_each(statement, many)
+    by_name: dict[str, list[Params]] = {}
+    for write in writes:
+        by_name.setdefault(write.name, []).append({**storable(write.params), "now": now})
+    for name in sorted(by_name, key=ORDER.__getitem__):
+        session.run_each(STATEMENTS[name], by_name[name])

@@ -58,7 +58,8 @@ class SQLiteSession:
 
     def run_each(self, statement: str, many: Sequence[Params]) -> None:
         """Once for each (database.Session)."""
-        self._connection.executemany(_without_row_locks(statement), many)
+        if many:
+            self._connection.executemany(_without_row_locks(statement), many)
 
 
 @lru_cache

@@ -1,5 +1,6 @@
 """One pipeline for all log lines: what a reader of stderr sees."""
 
+import io
 import json
 import logging
 from collections.abc import Iterator
@@ -91,3 +92,23 @@ def test_configuring_twice_writes_each_line_once(capsys: pytest.CaptureFixture[s
     configure_logs("console", "info")
     structlog.get_logger("gateway.turn").info("turn")
     assert len(capsys.readouterr().err.splitlines()) == 1
+
+
+def test_a_line_that_cannot_be_written_breaks_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """X: whoever read stderr may be gone, and turns go on."""
+    monkeypatch.setattr("sys.stderr", gone := io.StringIO())
+    configure_logs("json", "info")
+    gone.close()
+    logger = structlog.get_logger("gateway.turn")
+    for say in (logger.debug, logger.info, logger.warning, logger.error, logger.critical, logger.exception):
+        say("turn")
+
+
+def test_the_level_can_be_changed_while_it_serves(capsys: pytest.CaptureFixture[str]) -> None:
+    configure_logs("json", "info")
+    logger = structlog.get_logger("gateway.turn")
+    for level in ("WARNING", "DEBUG"):
+        logging.getLogger("gateway").setLevel(level)
+        logger.info("turn", level_is=level)
+    (line,) = capsys.readouterr().err.splitlines()
+    assert json.loads(line)["level_is"] == "DEBUG"
