@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import math
 import re
-from itertools import islice
 from typing import Final
 
 from gateway.core.events import PARSED_TYPES, Event, EventClass, event_of, parse_object, read_event, read_parsed
@@ -29,10 +28,9 @@ BLANK_LINE: Final = re.compile(rb"[\r\n](?:\r\n?|(?<=\n)\n)")
 is one line end and does not match."""
 PLAIN_BLOCK: Final = re.compile(
     rb'(?:event:.*+\n)?data: ?(\{ ?"type" ?: ?"(response\.[A-Za-z0-9_.]++)" ?[,}].*+)'
-    rb"(?:(?<=\})\n\n|(?<=\}\r)\n\r\n)|"
+    rb"(?:(?<=\})\n\n|(?<=\}\r)\n\r\n)"
 )
-"""How an event stands at every known upstream: its payload in one line, its type in front. Or nothing, at once: whoever
-asks for one after the other does not look for the next such block behind another one."""
+"""How an event stands at every known upstream: its payload in one line, its type in front."""
 LINE_END: Final = re.compile(rb"\r\n|\r|\n")
 PLAIN_NAME: Final = re.compile(r"[A-Za-z0-9_.:-]{1,256}")
 
@@ -101,12 +99,12 @@ class SSEParser:
         """The next complete events: so many, or none behind a terminal one (E9), or all until more bytes come or a
         `long_block` was read. Raises BlockTooLarge."""
         events: list[Event] = []
-        is_over = False
+        left = events_max
         try:
-            while not is_over and (self._chunk or self._pending):
-                found = self._plain_events(events_max - len(events)) or self._odd_event()
+            while left and (self._chunk or self._pending):
+                found = self._plain_events(left) or self._odd_event()
                 events += found
-                is_over = not found or found[-1].kind is EventClass.TERMINAL or len(events) == events_max
+                left = left - len(found) if found and found[-1].kind is not EventClass.TERMINAL else 0
         except BlockTooLarge as error:
             error.events = events
             raise
@@ -129,10 +127,13 @@ class SSEParser:
         run, and is read as any block."""
         events: list[Event] = []
         chunk, at, end = self._chunk, self._at, len(self._chunk)
-        for found in islice(PLAIN_BLOCK.finditer(chunk, at), events_max):
+        for _ in range(events_max):
+            found = PLAIN_BLOCK.match(chunk, at)
+            if found is None:
+                break
             block, data, name = found.group(0, 1, 2)
             size = len(block)
-            if name is None or size > self._block_bytes_max:
+            if size > self._block_bytes_max:
                 break
             if self._has_carriage_returns:
                 data = data.removesuffix(b"\r")
