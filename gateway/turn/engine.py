@@ -108,10 +108,12 @@ class Engine:
             model = self._selection.model(order.request.model)
             order, model, first = await self._choose(model, order)
             try:
-                is_answered_here = _is_answered_here(order, first)
-                if is_answered_here:
+                is_here = _is_answered_here(order, first)
+                if is_here:
                     require_rememberable(order)
-                books = await open_books(self._keeping, order, model, client.door, is_answered_here=is_answered_here)
+                books = await open_books(
+                    self._keeping, order, model, first.route, client.door, is_answered_here=is_here
+                )
             except BaseException:
                 first.place.leave()
                 raise
