@@ -353,6 +353,8 @@ class Origin:
         return Maker(self.route, self.place)
 
 
+NOT_CALLED: Final = "not_called"
+"""The outcome of an attempt whose upstream saw nothing of it."""
 Noted = Pending[object]
 """What is on its way into the records: nothing comes of it but that it is there."""
 
@@ -361,8 +363,9 @@ class Records(Protocol):
     """Turns and attempts (L). All that is written begins at once, and is done once it is durable;
     closings are never lost on a normal exit."""
 
-    def open_turn(self, opening: TurnOpening) -> Noted:
-        """A turn has its reservation."""
+    def open_turn(self, opening: TurnOpening, first: str | None = None) -> Noted:
+        """A turn has its reservation. `first` names the route that is to be called next: that may be noted in the same
+        step. `open_attempt` is asked all the same, and knows of it; if it never is, the attempt ends with its turn."""
 
     def open_attempt(self, turn_id: str, attempt: int, route: str) -> Noted:
         """An attempt is about to call its upstream."""

@@ -14,7 +14,7 @@ from gateway.core.messages import AttemptReport
 from gateway.core.money import Price
 from gateway.core.origin import Maker
 from gateway.pending import Done
-from gateway.ports import AttemptClosing, Noted, Origin, TurnClosing, TurnOpening
+from gateway.ports import NOT_CALLED, AttemptClosing, Noted, Origin, TurnClosing, TurnOpening
 from gateway.store.database import Row, Session
 from gateway.store.records import BACKGROUND, MARK, ORIGIN, RecordWrite, origin_key
 from gateway.store.store import Store
@@ -24,6 +24,10 @@ LOOKS_AGAIN_SECONDS: Final = (0.05, 0.2)
 """O1, O3: the pauses before what a request goes on from is looked for once more. It is learned beside the client's
 bytes: a client that goes on at once may be served by another process before the write has ended. Where there is no
 other, what is not there will not come."""
+
+AHEAD_MAX: Final = 8192
+"""First attempts that were noted with their turns and not asked for yet, which is a matter of an instant: more are of
+turns that a bug kept from beginning. One that is forgotten is noted again, which changes nothing, or swept (B7)."""
 
 TURN_COLUMNS: Final = 7
 """Of a background turn's row: what is the turn's own; the four of its price follow."""
@@ -37,18 +41,27 @@ class DurableRecords:
     def __init__(self, store: Store, origin_days: int, *, is_shared: bool = True) -> None:
         self._looks_again = LOOKS_AGAIN_SECONDS if is_shared else ()
         self._store = store
+        self._ahead: dict[str, Noted] = {}
+        """First attempts that were noted with their turns, and not asked for yet, by the turn."""
         self._origin_seconds = origin_days * DAY_SECONDS
 
     def __repr__(self) -> str:
         return f"<DurableRecords in {self._store!r}>"
 
-    def open_turn(self, opening: TurnOpening) -> Noted:
-        """A turn has its reservation (ports.Records)."""
-        return self._ask("open_turn", _opening_row(opening))
+    def open_turn(self, opening: TurnOpening, first: str | None = None) -> Noted:
+        """A turn has its reservation (ports.Records). It and the beginning of its first attempt are one batch: that is
+        a transaction less."""
+        noted = self._ask("open_turn", _opening_row(opening))
+        if first is not None:
+            self._ahead[opening.turn_id] = self._ask("open_attempt", _beginning_row(opening.turn_id, 1, first))
+            if len(self._ahead) > AHEAD_MAX:
+                del self._ahead[next(iter(self._ahead))]
+        return noted
 
     def open_attempt(self, turn_id: str, attempt: int, route: str) -> Noted:
         """An attempt is about to call its upstream (ports.Records)."""
-        return self._ask("open_attempt", {"turn_id": turn_id, "number": attempt, "route": route})
+        ahead = self._ahead.pop(turn_id, None)
+        return self._ask("open_attempt", _beginning_row(turn_id, attempt, route)) if ahead is None else ahead
 
     def close_attempt(self, closing: AttemptClosing) -> Noted:
         """An attempt is over (ports.Records); the first closing stays."""
@@ -56,6 +69,10 @@ class DurableRecords:
 
     def close_turn(self, closing: TurnClosing) -> Noted:
         """A turn is over (ports.Records); the first closing stays."""
+        if self._ahead.pop(closing.turn_id, None) is not None:
+            report = AttemptReport(NOT_CALLED, started_at=0.0, ended_at=0.0)
+            ended = AttemptClosing(closing.turn_id, 1, report)
+            self._store.writer.insist_later(RecordWrite("close_attempt", _attempt_row(ended)))
         return self._store.writer.insist(RecordWrite("close_turn", _closing_row(closing)))
 
     def learn_origin(self, origin: Origin) -> Noted:
@@ -144,6 +161,10 @@ def _opening_row(opening: TurnOpening) -> Mapping[str, Any]:
         "client_retry_count": opening.client_retry_count,
         "client_address": opening.client_address,
     }
+
+
+def _beginning_row(turn_id: str, attempt: int, route: str) -> Mapping[str, Any]:
+    return {"turn_id": turn_id, "number": attempt, "route": route}
 
 
 def _attempt_row(closing: AttemptClosing) -> Mapping[str, Any]:

@@ -57,7 +57,7 @@ class MemoryRecords:
     def __repr__(self) -> str:
         return f"<MemoryRecords of {len(self.turns)} turns>"
 
-    def open_turn(self, opening: TurnOpening) -> Noted:
+    def open_turn(self, opening: TurnOpening, first: str | None = None) -> Noted:
         """A turn has its reservation (ports.Records)."""
         self.turns[opening.turn_id] = TurnRecord(opening)
         self._forget_oldest()

@@ -25,7 +25,16 @@ from gateway.core.money import (
 )
 from gateway.measures import Meter, NoMeter, TurnMeasures
 from gateway.pending import Pending
-from gateway.ports import AttemptClosing, Ledger, LedgerUnavailable, Records, Route, TurnClosing, TurnOpening
+from gateway.ports import (
+    NOT_CALLED,
+    AttemptClosing,
+    Ledger,
+    LedgerUnavailable,
+    Records,
+    Route,
+    TurnClosing,
+    TurnOpening,
+)
 from gateway.turn.mishaps import NO_MONEY, STORE_AWAY, ledger_is_away
 from gateway.turn.origins import Origins, Trace, Traces
 from gateway.turn.steps import Step, Steps
@@ -36,8 +45,6 @@ OPEN_BOOKS_SECONDS_MAX: Final = 5.0
 """What a store may take to note a beginning, shielded from cancellation: it is noted whole or not at all."""
 UNDO_SECONDS_MAX: Final = 0.5
 """How long a refusal waits to see the money given back, which is written all the same (ports.Ledger)."""
-NOT_CALLED: Final = "not_called"
-"""The outcome of an attempt whose upstream saw nothing of it."""
 T = TypeVar("T")
 Tell = Callable[[Mapping[str, object]], None]
 
@@ -103,13 +110,14 @@ class Books:
 
     # --- opening ------------------------------------------------------------------------------------------------
 
-    async def open(self) -> None:
-        """Set the money aside and record the turn. Raises Refusal; nothing is left open then."""
+    async def open(self, first: str | None = None) -> None:
+        """Set the money aside and record the turn, and the `first` route that it is to call, if it calls one. Raises
+        Refusal; nothing is left open then."""
         until = self._opened_at + OPEN_BOOKS_SECONDS_MAX
         try:
             await self._reserve(until)
             self._may_be_noted = True
-            await _known(self._keeping.records.open_turn(self._opening), until)
+            await _known(self._keeping.records.open_turn(self._opening, first), until)
         except Refusal:
             raise
         except (LedgerUnavailable, TooLate):

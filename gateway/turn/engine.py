@@ -122,7 +122,7 @@ class Engine:
         try:
             if is_answered_here:
                 require_rememberable(order)
-            return await open_books(self._keeping, order, model, door, is_answered_here=is_answered_here)
+            return await open_books(self._keeping, order, model, first.route, door, is_answered_here=is_answered_here)
         except BaseException:
             first.place.leave()
             raise

@@ -9,12 +9,15 @@ from gateway.core.eligibility import BACKGROUND, STORED
 from gateway.core.messages import Door
 from gateway.core.money import Price, estimate_input_tokens, reservation_nanodollars
 from gateway.core.request import TurnRequest
-from gateway.ports import Model, Order, TurnOpening
+from gateway.ports import Model, Order, Route, TurnOpening
 from gateway.turn.books import BookKeeping, Books
 
 
-async def open_books(keeping: BookKeeping, order: Order, model: Model, door: Door, *, is_answered_here: bool) -> Books:
-    """Set the money aside and record the turn. Raises Refusal `insufficient_balance` or `ledger_unavailable`."""
+async def open_books(
+    keeping: BookKeeping, order: Order, model: Model, first: Route, door: Door, *, is_answered_here: bool
+) -> Books:
+    """Set the money aside and record the turn, which calls its `first` route unless it is answered here. Raises Refusal
+    `insufficient_balance` or `ledger_unavailable`."""
     request = order.request
     input_tokens = estimate_input_tokens(input_measure(request, order.remembered), keeping.parts)
     output_tokens = _output_tokens(request, model)
@@ -42,7 +45,7 @@ async def open_books(keeping: BookKeeping, order: Order, model: Model, door: Doo
         is_warm_up=request.is_warm_up,
         table=model.table,
     )
-    await books.open()
+    await books.open(None if is_answered_here else first.name)
     return books
 
 

@@ -167,6 +167,14 @@ class RecordsContract(ABC):
             await records.open_attempt("turn", 1, "a")
             assert await self.turns_of(records) == {"turn": TurnSeen(opening(), (AttemptSeen("a"),))}
 
+    async def test_a_first_attempt_that_is_told_of_with_its_turn_is_noted_once(self) -> None:
+        """L2: whenever it is noted, it is there when the call for it returns."""
+        async with self.opened() as records:
+            await records.open_turn(opening(), "a")
+            for number, route in enumerate("ab", start=1):
+                await records.open_attempt("turn", number, route)
+            assert await self.turns_of(records) == {"turn": TurnSeen(opening(), (AttemptSeen("a"), AttemptSeen("b")))}
+
     async def test_a_closing_keeps_all_that_it_says(self) -> None:
         """L1."""
         async with self.opened() as records:

@@ -17,6 +17,7 @@ from gateway.core.messages import Door
 from gateway.core.money import Resolution, Result, Usage
 from gateway.core.origin import Maker
 from gateway.ports import Origin, Records, TurnOpening
+from gateway.records import durable
 from gateway.records.durable import DAY_SECONDS, DurableRecords
 from gateway.store.database import Session
 from gateway.store.money import flags_of
@@ -73,6 +74,33 @@ class DurableContract(RecordsContract):
                 await records.open_attempt("turn", 1, "a")
 
             assert await self.turns_of(records) == {"turn": TurnSeen(opening(), (AttemptSeen("a"),))}
+
+    async def test_a_turn_is_noted_with_its_first_attempt(self) -> None:
+        """L2: in one batch, of which nothing is left to wait for."""
+        async with self.opened() as records:
+            await records.open_turn(opening(), "a")
+            assert await self.turns_of(records) == {"turn": TurnSeen(opening(), (AttemptSeen("a"),))}
+            assert records.open_attempt("turn", 1, "a").is_done
+
+    async def test_a_first_attempt_that_is_never_asked_for_ends_with_its_turn(self) -> None:
+        """L1, L2: a turn that is refused behind its opening leaves nothing open."""
+        async with self.opened() as records:
+            await records.open_turn(opening(), "a")
+            await records.close_turn(turn_closing())
+            (seen,) = (await self.turns_of(records)).values()
+            assert [(a.route, a.end and a.end.outcome) for a in seen.attempts] == [("a", "not_called")]
+            assert seen.end == turn_end(turn_closing())
+
+    async def test_a_first_attempt_that_was_forgotten_is_noted_again(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """L2: what a bug kept from beginning is not remembered for ever, and costs no other more than a write."""
+        monkeypatch.setattr(durable, "AHEAD_MAX", 1)
+        async with self.opened() as records:
+            for name in ("turn", "next"):
+                await records.open_turn(opening(name), "a")
+            again, known = records.open_attempt("turn", 1, "a"), records.open_attempt("next", 1, "a")
+            assert (again.is_done, known.is_done) == (False, True)
+            await again
+            assert [seen.attempts for seen in (await self.turns_of(records)).values()] == [(AttemptSeen("a"),)] * 2
 
     async def test_what_the_sweeper_closed_is_closed_again_by_a_process_that_lives(self) -> None:
         """B7, L2: its lease had ended all the same, and what it knows is more."""

@@ -39,7 +39,7 @@ class SlowRecords(MemoryRecords):
         self._seconds = {name: list(value) if isinstance(value, list) else value for name, value in seconds.items()}
 
     @underway
-    async def open_turn(self, opening: TurnOpening) -> None:
+    async def open_turn(self, opening: TurnOpening, first: str | None = None) -> None:
         """Takes its time."""
         await super().open_turn(opening)
         await self._take_time("open_turn")
@@ -77,7 +77,7 @@ class FailingRecords(MemoryRecords):
         self._calls_left = fails_at
 
     @underway
-    async def open_turn(self, opening: TurnOpening) -> None:
+    async def open_turn(self, opening: TurnOpening, first: str | None = None) -> None:
         """May raise."""
         self._may_fail("open_turn")
         await super().open_turn(opening)
@@ -116,7 +116,7 @@ class ForgetfulRecords(MemoryRecords):
         self._call = call
 
     @underway
-    async def open_turn(self, opening: TurnOpening) -> None:
+    async def open_turn(self, opening: TurnOpening, first: str | None = None) -> None:
         """May raise LedgerUnavailable."""
         await super().open_turn(opening)
         if self._call == "open_turn":
