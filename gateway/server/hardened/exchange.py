@@ -191,9 +191,7 @@ class Exchange:
         if self.closed:
             await trio.lowlevel.checkpoint()
         elif kind == "http.response.start" and self.state is ASGIHTTPState.REQUEST:
-            self._start(
-                message["status"], [(name.strip(), value.strip()) for name, value in message.get("headers", ())]
-            )
+            self._start(message["status"], [*message.get("headers", ())])
         elif kind == "http.response.body" and self.state is ASGIHTTPState.RESPONSE:
             piece = message.get("body", b"")
             await (self.write((piece,)) if message.get("more_body", False) else self._end(piece))
