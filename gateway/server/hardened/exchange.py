@@ -78,7 +78,6 @@ class NothingRead:
 
     their_state = our_state = h11.IDLE
     trailing_data = b"", False
-    they_are_waiting_for_100_continue = False
 
 
 NOTHING_READ: Final = NothingRead()
