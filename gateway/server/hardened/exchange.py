@@ -78,7 +78,6 @@ class NothingRead:
 
     their_state = our_state = h11.IDLE
     trailing_data = b"", False
-    they_are_waiting_for_100_continue = False
 
 
 NOTHING_READ: Final = NothingRead()
@@ -191,9 +190,7 @@ class Exchange:
         if self.closed:
             await trio.lowlevel.checkpoint()
         elif kind == "http.response.start" and self.state is ASGIHTTPState.REQUEST:
-            self._start(
-                message["status"], [(name.strip(), value.strip()) for name, value in message.get("headers", ())]
-            )
+            self._start(message["status"], [*message.get("headers", ())])
         elif kind == "http.response.body" and self.state is ASGIHTTPState.RESPONSE:
             piece = message.get("body", b"")
             await (self.write((piece,)) if message.get("more_body", False) else self._end(piece))

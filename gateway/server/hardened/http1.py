@@ -1,7 +1,7 @@
 """HTTP/1.1 on one connection: strict about heads, watchful behind bodies, no other protocol.
 
 bytes --> a head is due:    HeadGuard --> h11 --> a request, its stream, its app
-                                      +-> posts.py --> an Exchange, its app (fast plane, plain POSTs)
+                            or posts.py --> an Exchange, its app (fast plane, plain POSTs)
           a body is due:    h11, or its Exchange --> the app
           an answer is due: they wait for their cycle, so that the reader goes on and sees the peer leave
           a WebSocket's:    its stream
@@ -146,6 +146,11 @@ class HardenedHTTP1(H11Protocol):
         rest = data if self._guard.has_begun else data.lstrip(BLANK)  # blank lines before a request are none of it
         if data and not rest:
             return
+        if self.connection is NOTHING_READ and self._straight:
+            post = read_post(rest, self._straight, self.config.h11_max_incomplete_size)
+            if post is not None:
+                await self._begin_straight(post, rest[post.head_bytes :])
+                return
         status = self._guard.vet(rest)
         if status is not None:
             await self._refuse(status)
@@ -153,10 +158,6 @@ class HardenedHTTP1(H11Protocol):
         if self._guard.has_begun:
             self.patience.expect_head(trio.current_time())
         if self.connection is NOTHING_READ:
-            post = read_post(rest, self._straight) if self._straight else None
-            if post is not None:
-                await self._begin_straight(post, rest[post.head_bytes :])
-                return
             self.connection = h11.Connection(h11.SERVER, max_incomplete_event_size=self.config.h11_max_incomplete_size)
         self.connection.receive_data(rest)
         await self._handle_events()

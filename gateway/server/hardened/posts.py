@@ -1,8 +1,9 @@
 """A plain POST's head and its answer's, read and written in one go: what h11 makes of them, byte for byte, or nothing.
 
 Plain is what clients send to a door: HTTP/1.1, one length in digits, each header once, and nothing that asks for more
-than an answer. Of any other head nothing is said here: h11 reads it. tests/server/hardened/test_posts.py holds the two
-against each other. No part of a pattern is tried twice (RFC 9110 has no two readings of a field), so time is linear.
+than an answer. Of any other head nothing is said here: the guard vets it (heads.py), and h11 reads it. What is read
+here would pass the guard; tests/server/hardened/test_posts.py holds all three against each other. Each pattern looks at
+a byte once, so time is linear.
 """
 
 from __future__ import annotations
@@ -15,21 +16,22 @@ from typing import Final
 from h11 import LocalProtocolError
 
 from gateway.server.hardened.direct import BODILESS
-from gateway.server.hardened.heads import HOST
+from gateway.server.hardened.heads import HEAD_END, HOST
 
 TOKEN: Final = rb"[-!#$%&'*+.^_`|~0-9A-Za-z]++"
-VALUE: Final = rb"(?:[^\x00\s]++(?:[ \t]++[^\x00\s]++)*+)?+"
-"""As lenient as h11 about control characters."""
-FIELD: Final = re.compile(rb"(%b):[ \t]*+(%b)[ \t]*+\r\n" % (TOKEN, VALUE))
-HEAD: Final = re.compile(rb"POST (/[!-~]*+) HTTP/1\.1\r\n((?:%b:[ \t]*+%b[ \t]*+\r\n)++)\r\n" % (TOKEN, VALUE))
+NO_TEXT: Final = rb"\x00\n\v\f\r"
+"""All else may stand in a value: h11 is lenient about control characters."""
+LINE: Final = re.compile(rb"POST (/[!-~]*+) HTTP/1\.1\r\n")
+FIELD: Final = re.compile(rb"(?<=\n)((%b):[ \t]*+([^%b]*+)\r\n)" % (TOKEN, NO_TEXT))
 SIZE: Final = re.compile(rb"[0-9]{1,15}")
+BLANKS: Final = b" \t"
 KEEP_ALIVE: Final = b"keep-alive"
 MORE_THAN_AN_ANSWER: Final = frozenset({b"expect", b"transfer-encoding", b"upgrade"})
 HANDSHAKE: Final = b"sec-websocket-"
 """Headers whose names begin like this are vetted where handshakes are."""
 
-FIELDS: Final = re.compile(rb"(?:%b\n%b\n)*+" % (TOKEN, VALUE))
-"""Names and values of an answer's headers, each behind its own line's end."""
+NAMES: Final = re.compile(rb"(?:%b\n)*+" % TOKEN)
+UNSENDABLE: Final = re.compile(rb"[%b]" % NO_TEXT)
 
 Headers = Sequence[tuple[bytes, bytes]]
 
@@ -44,23 +46,30 @@ class Post:
     body_bytes: int
 
 
-def read_post(data: bytes, paths: Container[bytes]) -> Post | None:
+def read_post(data: bytes, paths: Container[bytes], head_bytes_max: int) -> Post | None:
     """What begins here, if it is a plain POST for one of these paths, and its head is whole."""
-    found = HEAD.match(data)
-    if found is None or found[1] not in paths or HANDSHAKE in found[2].lower():
+    line = LINE.match(data)
+    if line is None or line[1] not in paths:
         return None
-    headers = [(name.lower(), value) for name, value in FIELD.findall(found[2])]
+    end = data.find(HEAD_END, 0, head_bytes_max) + len(HEAD_END)
+    if end < line.end():
+        return None  # it is not whole, or too large
+    fields = FIELD.findall(data, line.end(), end - 2)
+    if line.end() + sum([len(field) for field, _, _ in fields]) != end - 2:
+        return None  # something between them is no header
+    headers = [(name.lower(), value.rstrip(BLANKS)) for _, name, value in fields]
     known = dict(headers)
     size = known.get(b"content-length", b"")
     is_plain = (
         len(known) == len(headers)
         and MORE_THAN_AN_ANSWER.isdisjoint(known)
-        and known.get(b"connection", KEEP_ALIVE) == KEEP_ALIVE
+        and known.get(b"connection", KEEP_ALIVE).lower() == KEEP_ALIVE
         and b"host" in known
         and HOST.fullmatch(known[b"host"]) is not None
         and SIZE.fullmatch(size) is not None
+        and HANDSHAKE not in data[:end].lower()
     )
-    return Post(found[1], headers, found.end(), int(size)) if is_plain else None
+    return Post(line[1], headers, end, int(size)) if is_plain else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,22 +85,21 @@ class AnswerHead:
 def answer_head(status: int, headers: Headers) -> AnswerHead:
     """To a plain POST. Raises LocalProtocolError for what cannot be said in a head: a value with a line's end in it, a
     framing that is not the server's, or a length that is none."""
-    told = b"".join([b"%b\n%b\n" % field for field in headers])
-    if FIELDS.fullmatch(told) is None or told.count(b"\n") != 2 * len(headers):
+    stripped = [(name.strip(), value.strip()) for name, value in headers]
+    names = b"".join([name + b"\n" for name, _ in stripped]).lower()
+    values = [value for _, value in stripped]
+    known = names.split(b"\n")[:-1]
+    if NAMES.fullmatch(names) is None or len(known) != len(values) or UNSENDABLE.search(b" ".join(values)):
         raise LocalProtocolError("a header's name or value cannot be sent")
-    names = [name.lower() for name, _ in headers]
-    if status < 200 or b"transfer-encoding" in names or names.count(b"content-length") > 1:
+    if status < 200 or b"transfer-encoding" in known or known.count(b"content-length") > 1:
         raise LocalProtocolError("the framing is the server's")
-    known = dict(zip(names, [value for _, value in headers], strict=True))
-    size = known.get(b"content-length")
+    size = values[known.index(b"content-length")] if b"content-length" in known else None
     if size is not None and SIZE.fullmatch(size) is None:
         raise LocalProtocolError("a content-length that is none")
     size = b"0" if status in BODILESS else size
     framing = b"Transfer-Encoding: chunked\r\n" if size is None else b""
-    fields = b"".join([b"%b: %b\r\n" % field for field in headers])
+    fields = b"".join([b"%b: %b\r\n" % field for field in stripped])
     data = b"HTTP/1.1 %d \r\n%b%b\r\n" % (status, fields, framing)
-    is_last = b"connection" in known and any(
-        name == b"connection" and b"close" in [token.strip() for token in value.lower().split(b",")]
-        for name, (_, value) in zip(names, headers, strict=True)
-    )
+    connection = b",".join([value for name, value in zip(known, values, strict=True) if name == b"connection"])
+    is_last = b"close" in [token.strip() for token in connection.lower().split(b",")]
     return AnswerHead(data, None if size is None else int(size), is_last)

@@ -13,8 +13,10 @@ from typing import Any
 
 import pytest
 import trio
+from hypercorn.utils import UnexpectedMessageError
 
 from gateway.beside_asgi import BODY, DIRECT, LEAVING
+from gateway.core.messages import Taken
 from gateway.lock.virtual import virtual_run
 from gateway.server.hardened.exchange import Exchange
 from gateway.server.hardened.http1 import HardenedHTTP1
@@ -22,6 +24,7 @@ from gateway.server.hardened.inbound import InboundBytes
 from gateway.server.hardened.patience import Pace
 from server.hardened.exchange_cases import CASES, END, LENGTHLESS, App, Seen, Step, echo, piece, post, whole_body
 from server.hardened.stage import PLANE, Stage, connected, socket_stream_pair
+from server.hardened.test_framing import received_by_h11
 
 pytestmark = pytest.mark.trio(run=virtual_run)
 
@@ -174,6 +177,72 @@ async def test_a_departure_is_told_by_a_call_and_a_whole_body_lies_at_hand() -> 
         await stage.ended.wait()
     assert ways == [(Exchange, b"hello"), (Exchange, b"left")]
     assert told == [pytest.approx(8.01)], "of the second, and not of the first, whose answer had ended"
+
+
+@pytest.mark.usefixtures("straight")
+async def test_the_short_way_is_open_from_the_head_to_the_end() -> None:
+    """beside_asgi.Direct."""
+    seen: list[Any] = []
+
+    async def app(scope: Any, _receive: Any, send: Any) -> None:
+        way = scope["state"][DIRECT]
+        seen.append(way.write_at_once((b"early",)))
+        with suppress(UnexpectedMessageError):
+            await way.write((b"early",))
+            seen.append("written")
+        await send(LENGTHLESS)
+        seen.append(way.write_at_once((b"behind the head, which is held back",)))
+        await way.write((b"o", b"ne"))
+        seen.append(way.write_at_once((b"t", b"wo")))
+        await send(piece(b"three", more=False))
+        seen.append(way.write_at_once((b"late",)))
+        await way.write((b"late",))
+
+    async with connected(app) as stage:
+        heard = await stage.say(post())
+    assert received_by_h11(heard, []) == (b"onetwothree", True)
+    assert seen == [Taken.NOTHING, Taken.NOTHING, Taken.ALL, Taken.NOTHING]
+
+
+@pytest.mark.usefixtures("straight")
+async def test_who_has_left_is_told_at_once_and_sent_nothing() -> None:
+    seen: list[Any] = []
+
+    async def app(scope: Any, _receive: Any, send: Any) -> None:
+        state = dict(scope["state"])
+        await trio.sleep(1)
+        state[LEAVING](lambda: seen.append(trio.current_time()))
+        for _ in range(3):
+            await send(LENGTHLESS)
+            await state[DIRECT].write((b"nobody",))
+        seen.append(state[DIRECT].write_at_once((b"nobody",)))
+
+    async with connected(app) as stage:
+        await stage.client.send_all(post())
+        await stage.client.aclose()
+        await stage.ended.wait()
+    assert seen == [1.0, Taken.NOTHING]
+
+
+@pytest.mark.usefixtures("straight")
+@pytest.mark.parametrize("has_nursery", [False, True])
+async def test_what_is_cut_before_its_answer_is_answered_all_the_same(has_nursery: bool) -> None:
+    """T7: at the drain's end, as Hypercorn does."""
+
+    async def app(_scope: Any, _receive: Any, _send: Any) -> None:
+        if not has_nursery:
+            await trio.sleep_forever()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(trio.sleep_forever)
+            nursery.start_soon(trio.sleep_forever)
+
+    async with connected(app) as stage:
+        await stage.client.send_all(post())
+        await trio.sleep(1)
+        stage.nursery.cancel_scope.cancel()
+        with trio.CancelScope(shield=True):
+            heard = await stage.client.receive_some()
+    assert heard.startswith(b"HTTP/1.1 500 \r\ncontent-length: 0\r\nconnection: close\r\n")
 
 
 @pytest.mark.usefixtures("straight")
