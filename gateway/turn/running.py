@@ -1,7 +1,7 @@
 """One turn while it runs: three tasks in one nursery, which carry out what the turn machine commands.
 
                  one nursery per turn                                        books: ledger, records
-      read_upstream --inputs--> hold_buffer (steps core.turn) --frames--> write_client
+      read_upstream --inputs--> hold_buffer (steps core.turn) --frames--> write_client (writing.py)
         |                                  |   waits end at the machine's deadline
         |     the client leaves --mail-----+
         +--output behind output, while nothing is queued and the client takes it at once--> (passing.py)
@@ -9,9 +9,10 @@
 - `read_upstream` runs a route's attempt; every input carries the time at which it was seen.
 - `hold_buffer` alone steps the machine. It never writes to the client: a write that is stuck must delay neither the
   money nor the upstream's close.
-- `write_client` alone writes to the client. That the client leaves is told by its door, at that instant.
-- The channels between them have no capacity: a client that reads slowly slows the upstream's socket down.
-- Deadlines surround waits on channels only, for these are atomic: nothing is lost by a wait that is cancelled.
+- `write_client` alone writes to the client, from the first frames on. That the client leaves is told by its door, at
+  that instant.
+- Nothing is queued between them: a client that reads slowly slows the upstream's socket down.
+- Deadlines surround waits for inputs only, for these are atomic: nothing is lost by a wait that is cancelled.
 - Whatever ends the turn, its books are closed once, shielded and bounded, beside the last frames (T10). Its place on a
   route is given back at that instant, and the route judged by the failure that the machine decided on (C3).
 """
@@ -21,7 +22,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from contextlib import suppress
-from functools import partial
 
 import structlog
 import trio
@@ -35,7 +35,6 @@ from gateway.core.messages import (
     Batch,
     ClientLeft,
     Command,
-    Consult,
     Deliver,
     DeliverFailure,
     DrainStarted,
@@ -95,25 +94,28 @@ class RunningTurn:
         self._tried: list[str] = []
         self._is_aliased = False
         self._mail: list[Stamped] = []
-        self._outgoing: list[Frames] = []
         self._finish: Finish | None = None
         self._upstream_request_id: str | None = None
         self._house_drains = False
-        self._writing = Writing(client, write_seconds, self._must_wake_by, partial(self._client_left, "write failed"))
-        self._waiting = trio.CancelScope()
+        self._writing = Writing(client, write_seconds, self._must_wake_by, self.signal)
+        self._has_writer = False
+        self._waiting: trio.CancelScope | None = None
         self._reading = trio.CancelScope()
-        self._is_written = trio.Event()
-        self._to_writer: trio.MemorySendChannel[Frames] | None = None
         self._inputs = no_inputs()
 
     def __repr__(self) -> str:
         return f"<RunningTurn {self._order.turn_id}, {self._turn}>"
 
     def signal(self, arrived: Input) -> None:
-        """Tell the turn what happens beside its channels; it looks up from whatever it waits for."""
+        """Tell the turn what happens beside its inputs; it looks up from whatever it waits for. Once it is decided, all
+        that matters is that nobody is there to be written to."""
         self._house_drains = self._house_drains or isinstance(arrived, DrainStarted)
-        self._mail.append((arrived, trio.current_time()))
-        self._waiting.cancel()
+        if self._turn.phase is not Phase.DONE:
+            self._mail.append((arrived, trio.current_time()))
+            if self._waiting is not None:
+                self._waiting.cancel()
+        elif isinstance(arrived, ClientLeft):
+            self._writing.cancel()
 
     async def run(self) -> None:
         """The turn's life. However it ends, its books are closed and its place on a route is free when this returns."""
@@ -121,8 +123,8 @@ class RunningTurn:
             async with trio.open_nursery() as self._nursery:
                 self._client.watch(self._client_left)
                 await self._hold_buffer()
-                self._frames().close()
-                await self._see_it_written()
+                self._writing.end()
+                self._have_writer()
         except BaseException as error:  # noqa: ASYNC103 - what is not a bug is raised again
             await self._end_abruptly(error)  # noqa: ASYNC102 - the books shield themselves, the client may be cut
             if not is_bug(error):
@@ -139,24 +141,12 @@ class RunningTurn:
             await self._start_attempt(self._first)
         except LedgerUnavailable:
             self._mail.append((GatewayFailed(STORE_AWAY), trio.current_time()))
-        while self._outgoing or self._turn.phase is not Phase.DONE:
-            if self._outgoing:
-                await self._hand_over()
-            else:
-                await self._receive()
-            self._note_stall()
-            self._write_quiet_by(trio.current_time())
+        while self._mail or self._turn.phase is not Phase.DONE:
+            if not self._mail:
+                await self._wait()
+            self._look_after_client(trio.current_time())
             if not self._is_passing_on:
                 await let_the_instant_pass()
-            await self._step_all()
-
-    async def _see_it_written(self) -> None:
-        """The turn is decided: until the client has its last frames, it may still leave or stall (T6)."""
-        while not self._is_written.is_set():
-            if not self._mail:
-                with trio.CancelScope(deadline=self._writing.stalls_at) as self._waiting:
-                    await self._is_written.wait()
-            self._note_stall()
             await self._step_all()
 
     async def _read_upstream(self, route: Route, inputs: Inlet, reading: trio.CancelScope) -> None:
@@ -174,94 +164,71 @@ class RunningTurn:
         with suppress(trio.BrokenResourceError):
             await inputs.send((GatewayFailed(INTERNAL_FAILURE), trio.current_time()))
 
-    def _frames(self) -> trio.MemorySendChannel[Frames]:
-        """To the writer, which begins with the first of them."""
-        if self._to_writer is None:
-            self._to_writer, frames = trio.open_memory_channel[Frames](0)
-            self._nursery.start_soon(self._write_client, frames)
-        return self._to_writer
+    def _have_writer(self) -> None:
+        """It begins with the first frames."""
+        if not self._has_writer:
+            self._has_writer = True
+            self._nursery.start_soon(self._writing.run)
 
     def _write_quiet_by(self, at: float) -> None:
         """H6, H9: have the writer there, if its client is to be told by then that the gateway lives."""
-        if self._to_writer is None and self._client.quiet_deadline <= at:
-            self._frames()
-
-    async def _write_client(self, frames: trio.MemoryReceiveChannel[Frames]) -> None:
-        await self._writing.run(frames)
-        self._is_written.set()
+        if self._client.quiet_deadline <= at:
+            self._have_writer()
 
     def _client_left(self, how: str) -> None:
         self.signal(ClientLeft(how))
 
     # --- waiting ------------------------------------------------------------------------------------------------
 
-    async def _receive(self) -> None:
-        """Wait for the next input from upstream, or for whatever else is due first."""
-        if not self._mail:
+    async def _wait(self) -> None:
+        """For an input that may decide something, or for whatever else is due first. While frames wait for the writer
+        nobody listens to the upstream."""
+        with trio.CancelScope(deadline=self._wait_deadline) as self._waiting:
             try:
-                self._came(self._inputs.receive_nowait())
-            except (trio.WouldBlock, trio.EndOfChannel):
-                await self._wait_for_input()
+                while not self._writing.is_behind:
+                    self._mail.append(await self._inputs.receive())
+                    self._inlet.is_on_its_way = False
+                    if not isinstance(self._mail[-1][0], Opened):
+                        return
+            except trio.EndOfChannel:
+                pass  # the attempt has said all that it will
+            await trio.sleep_forever()
 
-    def _came(self, stamped: Stamped) -> None:
-        self._mail.append(stamped)
-        self._inlet.is_on_its_way = False
+    @property
+    def _wait_deadline(self) -> float:
+        quiet_at = math.inf if self._has_writer else self._client.quiet_deadline
+        return min(self._turn.deadline, self._writing.stalls_at, quiet_at)
+
+    def _must_wake_by(self, stalls_at: float) -> None:
+        """T6: a wait that began before the write must know."""
+        if self._waiting is not None:
+            self._waiting.deadline = min(self._waiting.deadline, stalls_at)
+
+    def _look_after_client(self, now: float) -> None:
+        """T6: judged as a wait ends, so that at its deadline the clock wins."""
+        if now >= self._writing.stalls_at:
+            self._mail.append((ClientLeft("stalled"), now))
+            self._writing.gives_up()
+        self._write_quiet_by(now)
 
     @property
     def _is_passing_on(self) -> bool:
         """Whether nothing that came can end the turn or commit it: output behind output needs no second look."""
         return self._turn.is_committed and bool(self._mail) and all(passes_on(arrived) for arrived, _ in self._mail)
 
-    async def _wait_for_input(self) -> None:
-        with trio.CancelScope(deadline=self._wait_deadline) as self._waiting:
-            try:
-                self._came(await self._inputs.receive())
-            except trio.EndOfChannel:
-                await trio.sleep_forever()
-
-    async def _hand_over(self) -> None:
-        """Give the writer its next frames; whatever else is due before it can take them, they stay the next."""
-        if self._mail:
-            return
-        frames = self._frames()
-        try:
-            frames.send_nowait(self._outgoing[0])
-            self._was_taken()
-        except trio.WouldBlock:
-            with trio.CancelScope(deadline=self._wait_deadline) as self._waiting:
-                await frames.send(self._outgoing[0])
-                self._was_taken()
-
-    def _was_taken(self) -> None:
-        self._writing.took()
-        self._outgoing.pop(0)
-        if not self._outgoing:
-            self._mail.append((Handed(), trio.current_time()))
-
-    @property
-    def _wait_deadline(self) -> float:
-        quiet_at = self._client.quiet_deadline if self._to_writer is None else math.inf
-        return min(self._turn.deadline, self._writing.stalls_at, quiet_at)
-
-    def _must_wake_by(self, stalls_at: float) -> None:
-        """T6: a wait that began before the write must know."""
-        self._waiting.deadline = min(self._waiting.deadline, stalls_at)
-
-    def _note_stall(self) -> None:
-        """T6: judged as a wait ends, so that at its deadline the clock wins."""
-        if trio.current_time() >= self._writing.stalls_at:
-            self._mail.append((ClientLeft("stalled"), trio.current_time()))
-            self._writing.gives_up()
-
     def _take_mail(self) -> Sequence[Stamped]:
-        """All that is there, oldest first, a client that left first of all at its instant; a Tick where nothing is."""
+        """All that is there, oldest first, a client that left first of all at its instant; a Tick where nothing is that
+        may decide something."""
         mail, self._mail = self._mail, []
-        mail.sort(key=lambda stamped: (stamped[1], not isinstance(stamped[0], ClientLeft)))
-        return mail or [(Tick(), trio.current_time())]
+        if not mail or isinstance(mail[-1][0], Opened):
+            mail.append((Tick(), trio.current_time()))
+        if len(mail) > 1:
+            mail.sort(key=lambda stamped: (stamped[1], not isinstance(stamped[0], ClientLeft)))
+        return mail
 
     def _passes(self, batch: Batch, at: float, now: float) -> bool:
         """Hand a batch straight to the client, if nothing is queued before it, and nothing left to decide about it."""
-        if self._mail or self._outgoing or not self._turn.lets_pass(batch.events, at):
+        if self._mail or not self._turn.lets_pass(batch.events, at):
             return False
         for event in batch.events:
             if event.type == ITEM_DONE:  # O3: its origin is to be learned
@@ -280,22 +247,31 @@ class RunningTurn:
 
     async def _step(self, arrived: Input, at: float) -> None:
         if isinstance(arrived, ClientLeft):
-            self._outgoing.clear()
             self._writing.cancel()
         self._note_request_id(arrived)
-        commands = self._commands(await self._as_client_reads(arrived), at)
+        if self._is_aliased and isinstance(arrived, Batch):  # M3: a route's own name of the model is not theirs
+            arrived = await named(arrived, self._order.request.model, self._aside)
+        commands = self._commands(arrived, at)
         if commands and isinstance(commands[-1], Finish):  # T10: known, whatever goes wrong on the way to it
             self._finish = commands[-1]
         for command in commands:
-            if isinstance(command, Replay):
-                await self._replay(command)
+            if isinstance(command, Deliver | DeliverFailure):
+                self._hand_over(command)
             elif isinstance(command, Finish):
                 self._end(command)
-            elif not isinstance(command, Consult):
-                self._outgoing.append(command)
-                self._learn_origin(command)
+            elif isinstance(command, Replay):
+                await self._replay(command)
         if self._turn.is_committed:
             self._place.delivered()
+
+    def _hand_over(self, frames: Frames) -> None:
+        """To the writer: the turn goes on once it has taken them up."""
+        was_taken = self._writing.give(frames)
+        if self._turn.phase is not Phase.DONE:
+            self._have_writer()
+            if was_taken:
+                self._mail.append((Handed(), trio.current_time()))
+        self._learn_origin(frames)
 
     def _learn_origin(self, frames: Frames) -> None:
         """O1, O3: beside the client's bytes, as all books."""
@@ -306,16 +282,10 @@ class RunningTurn:
     def _commands(self, arrived: Input, at: float) -> Sequence[Command]:
         """The machine's commands, its question about the house answered in between."""
         commands = self._turn.step(arrived, at)
-        if any(isinstance(command, Consult) for command in commands):
+        if self._turn.phase is Phase.JUDGING:
             house = self._selection.circumstances(self._model, self._tried, self._order.request)
             commands += self._turn.step(house, at)
         return commands
-
-    async def _as_client_reads(self, arrived: Input) -> Input:
-        """M3: a route's own name of the model is not the client's affair."""
-        if not self._is_aliased or not isinstance(arrived, Batch):
-            return arrived
-        return await named(arrived, self._order.request.model, self._aside)
 
     async def _replay(self, replay: Replay) -> None:
         """Discard the attempt, record it beside what goes on, and start another on another route (R15)."""
@@ -372,6 +342,8 @@ class RunningTurn:
     async def _end_abruptly(self, error: BaseException) -> None:
         """A bug, or a cancellation from outside: close the books all the same, and tell the client what can be told. In
         a drain it is the drain that is cut short."""
+        for arrived, _ in self._mail:
+            self._note_request_id(arrived)
         was_bug = is_bug(error)
         failure = EXPIRED[Clock.T7] if self._house_drains and not was_bug else INTERNAL_FAILURE
         commands = self._turn.step(GatewayFailed(failure), trio.current_time())
@@ -381,7 +353,7 @@ class RunningTurn:
                 nursery.start_soon(self._books.close, finish, self._upstream_request_id)
             if was_bug:
                 logger.error("internal_error", turn_id=self._order.turn_id, exc_info=error)
-                await self._tell_the_end([*self._outgoing, *commands])
+                await self._tell_the_end([*self._writing.waiting, *commands])
 
     async def _tell_the_end(self, commands: Sequence[Command]) -> None:
         try:

@@ -1,9 +1,11 @@
-"""A turn's client while the turn writes to it: by the writer's task, or past it while the writer has nothing to write.
+"""A turn's client while the turn writes to it: what it is given, one piece after the other, or past it.
 
-    frames --run--> client.write         one after the other, each as long as it takes (T6)
+    frames --give--> run: client.write   one after the other, each as long as it takes (T6)
     events --pass_on--> client.pass_on   now or not at all
 
-- Only one of them writes at a time: `took` says that the writer has frames, and nothing passes it until it wrote them.
+- Only one of them writes at a time: nothing passes frames that are given and not written.
+- Nothing is queued. Who gives frames while others are written waits until Handed says that the last of them is taken
+  up: so a client that reads slowly slows the upstream down.
 - What passes takes no wait. Of what the client's transport took in part the writer sees to the rest, as if it had been
   given the whole: T6 runs, and nothing passes meanwhile.
 - A quiet client is told that the gateway lives (H6, H9). Events that pass move that instant; the writer looks when it
@@ -18,108 +20,147 @@ from collections.abc import Callable, Sequence
 import trio
 
 from gateway.core.events import Event
-from gateway.core.messages import Deliver, DeliverFailure, Taken
+from gateway.core.messages import ClientLeft, Deliver, DeliverFailure, Handed, Input, Taken
 from gateway.ports import Downstream
 
 Frames = Deliver | DeliverFailure
 
 
 class Writing:
-    """One turn's. `must_wake_by` hears by when the client must have taken what is being written to it, `failed` that it
-    cannot be written to."""
+    """One turn's. `must_wake_by` hears by when the client must have taken what is being written to it, `tell` that
+    frames which had to wait are taken up, and that the client cannot be written to."""
 
     def __init__(
         self,
         client: Downstream,
         seconds: float,
         must_wake_by: Callable[[float], None],
-        failed: Callable[[], None],
+        tell: Callable[[Input], None],
     ) -> None:
         self._client = client
         self._seconds = seconds
         self._must_wake_by = must_wake_by
-        self._failed = failed
+        self._tell = tell
         self._scope = trio.CancelScope()
-        self._quiet = trio.CancelScope()
+        self._quiet: trio.CancelScope | None = None
         self._is_writing = False
-        self._owed = 0
-        """Frames that it was given and has not written; for an instant, less than none: it may have written them before
-        the task that gave them says so."""
         self._rest_waits = False
+        self._has_all = False
+        self.waiting: list[Frames] = []
+        """Given, and not being written yet."""
+        self.is_behind = False
+        """Whether frames wait for what is written before them."""
         self.stalls_at = math.inf
         """T6: when the client must have taken what is being written; infinity while nothing is."""
 
     def __repr__(self) -> str:
-        return f"<Writing to {self._client!r}, writing={self._is_writing}>"
+        return f"<Writing to {self._client!r}, writing={self._is_writing}, {len(self.waiting)} waiting>"
 
-    async def run(self, frames: trio.MemoryReceiveChannel[Frames]) -> None:
+    async def run(self) -> None:
         """Write all that comes, then the end, unless it is cancelled."""
         with self._scope:
-            async with frames:
-                try:
-                    await self._write_frames(frames)
-                    await self._client.end()
-                except (trio.BrokenResourceError, trio.ClosedResourceError):
-                    self._failed()
+            try:
+                while await self._has_more():
+                    await self._write()
+                await self._client.end()
+            except (trio.BrokenResourceError, trio.ClosedResourceError):
+                self._tell(ClientLeft("write failed"))
+
+    def give(self, frames: Frames) -> bool:
+        """Write these next; False if they have to wait for others."""
+        self.is_behind = self._is_writing or bool(self.waiting)
+        self.waiting.append(frames)
+        if not self.is_behind:
+            self.stalls_at = trio.current_time() + self._seconds
+            self._look_up()
+        return not self.is_behind
+
+    def end(self) -> None:
+        """Nothing follows. From here on nobody else looks after a client that stalls."""
+        self._has_all = True
+        self._scope.deadline = self.stalls_at
+        self._look_up()
 
     def cancel(self) -> None:
         """There is nobody to write to any more."""
+        self.waiting.clear()
+        self.is_behind = False
         self._scope.cancel()
 
     def gives_up(self) -> None:
         """The client had its time, and is not waited for any more."""
         self.stalls_at = math.inf
 
-    def took(self) -> None:
-        """The writer was given frames."""
-        self._owed += 1
-
     def pass_on(self, events: Sequence[Event], now: float) -> bool:
         """Write events past the writer; False if that cannot be done now."""
-        if self._is_writing or self._owed or now >= self._client.quiet_deadline:
+        if self._is_writing or self.waiting or now >= self._client.quiet_deadline:
             return False
         taken = self._client.pass_on(events, now)
         if taken is Taken.PART:
             self._is_writing = self._rest_waits = True
             self._begins()
-            self._quiet.cancel()
+            self._look_up()
         return taken is not Taken.NOTHING
 
     def turn_has_ended(self) -> None:
         """Nobody listens any more. What refers back to the turn would keep its request, which may be megabytes, until
         the collector of circles comes by."""
-        self._must_wake_by = self._failed = _nobody
+        self._must_wake_by = self._tell = _nobody
 
-    async def _write_frames(self, frames: trio.MemoryReceiveChannel[Frames]) -> None:
-        while True:  # noqa: ASYNC913 - it goes round only behind a wait for frames
-            taken: Frames | None = None
+    # --- the writer's task --------------------------------------------------------------------------------------
+
+    async def _has_more(self) -> bool:
+        """Wait for something to write; False if there will be nothing."""
+        await trio.lowlevel.checkpoint_if_cancelled()
+        while not self._is_wanted():
             with trio.CancelScope(deadline=self._client.quiet_deadline) as self._quiet:
-                try:
-                    taken = await frames.receive()
-                except trio.EndOfChannel:
-                    return
-            if taken is not None or self._rest_waits or trio.current_time() >= self._client.quiet_deadline:
-                await self._write(taken)
+                await trio.sleep_forever()
+            if not self._is_wanted() and trio.current_time() >= self._client.quiet_deadline:
+                return True
+        return self._rest_waits or bool(self.waiting)
 
-    async def _write(self, taken: Frames | None) -> None:
-        """Frames; without any, the rest of what passed, or what a quiet client is told."""
+    def _is_wanted(self) -> bool:
+        return self._rest_waits or self._has_all or bool(self.waiting)
+
+    def _look_up(self) -> None:
+        """The writer need not wait any longer."""
+        if self._quiet is not None:
+            self._quiet.cancel()
+
+    async def _write(self) -> None:
+        """The rest of what passed, or frames; without any, what a quiet client is told."""
         self._is_writing = True
-        self._begins()
-        if taken is not None:
-            await self._client.write(taken)
-            self._owed -= 1
-        elif self._rest_waits:
+        if self._rest_waits:
             await self._client.write_rest()
+        elif self.waiting:
+            await self._client.write(self.waiting.pop(0))
         else:
+            self._begins()
             await self._client.write_quiet()
         self._is_writing = self._rest_waits = False
-        self.stalls_at = math.inf
+        self._stalls(math.inf)
+        if self.waiting:
+            self._takes_up()
+
+    def _takes_up(self) -> None:
+        """The next of those that had to wait."""
+        self._begins()
+        if len(self.waiting) == 1:
+            self.is_behind = False
+            self._tell(Handed())
+
+    # --- T6 -----------------------------------------------------------------------------------------------------
 
     def _begins(self) -> None:
-        """T6: from here the client has `write_timeout`; a wait that began before must know."""
-        self.stalls_at = trio.current_time() + self._seconds
+        """From here the client has `write_timeout`; a wait that began before must know."""
+        self._stalls(trio.current_time() + self._seconds)
         self._must_wake_by(self.stalls_at)
 
+    def _stalls(self, at: float) -> None:
+        self.stalls_at = at
+        if self._has_all:
+            self._scope.deadline = at
 
-def _nobody(*_told: float) -> None:
+
+def _nobody(*_told: object) -> None:
     """Who is told once the turn has ended."""

@@ -10,9 +10,9 @@ import trio
 import trio.testing
 
 from gateway.core.events import Event, EventClass
-from gateway.core.messages import Deliver, DeliverFailure, Door, Taken
+from gateway.core.messages import ClientLeft, Deliver, DeliverFailure, Door, Handed, Input, Taken
 from gateway.lock.virtual import virtual_run
-from gateway.turn.writing import Frames, Writing
+from gateway.turn.writing import Writing
 
 EVENT = Event(EventClass.OUTPUT, "response.output_text.delta", b"{}", b"data: {}\n\n", None)
 FRAMES = Deliver([EVENT], None)
@@ -56,10 +56,11 @@ class Client:
         await trio.sleep(3.0)
 
 
-def writing_to(client: Client) -> tuple[Writing, list[float]]:
-    """A writing of ten seconds, and by when its turn had to be woken."""
+def writing_to(client: Client) -> tuple[Writing, list[float], list[tuple[float, Input]]]:
+    """A writing of ten seconds, by when its turn had to be woken, and what it was told when."""
     wakes: list[float] = []
-    return Writing(client, 10.0, wakes.append, lambda: wakes.append(math.nan)), wakes
+    told: list[tuple[float, Input]] = []
+    return Writing(client, 10.0, wakes.append, lambda one: told.append((trio.current_time(), one))), wakes, told
 
 
 @pytest.mark.parametrize(("now", "passes"), [(4.999, True), (5.0, False), (5.001, False)])
@@ -78,27 +79,118 @@ def test_what_was_taken_in_part_has_passed(taken: Taken) -> None:
     virtual_run(main)
 
 
-def test_nothing_passes_once_the_writer_was_given_frames() -> None:
-    client = Client()
-    writing, _ = writing_to(client)
-    writing.took()
-    assert (writing.pass_on([EVENT], 0.0), client.told) == (False, [])
-
-
-def test_events_pass_again_though_the_writer_was_done_before_it_was_said_to_have_frames() -> None:
-    """Whoever gives it frames says so at the same instant, in either order."""
+def test_nothing_passes_frames_that_were_given() -> None:
+    """E10: from the moment on at which they were."""
 
     async def main() -> None:
         client = Client()
-        writing, _ = writing_to(client)
-        sending, receiving = trio.open_memory_channel[Frames](1)
+        writing, _, _ = writing_to(client)
+        assert writing.give(FRAMES)
+        assert (writing.pass_on([EVENT], 0.0), client.told, writing.stalls_at) == (False, [], 10.0)
+
+    virtual_run(main)
+
+
+def test_events_pass_again_once_frames_are_written() -> None:
+    async def main() -> None:
+        client = Client()
+        writing, wakes, told = writing_to(client)
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(writing.run, receiving)
-            await sending.send(FRAMES)
+            nursery.start_soon(writing.run)
+            assert writing.give(FRAMES)
+            await trio.sleep(2.999)
+            assert not writing.pass_on([EVENT], 2.999)
+            await trio.sleep(0.002)
+            assert (writing.pass_on([EVENT], 3.001), writing.stalls_at) == (True, math.inf)
+            writing.end()
+        assert client.told == [(0.0, "frames"), (3.001, "passed 1"), (3.001, "end")]
+        assert (wakes, told) == ([], [])
+
+    virtual_run(main)
+
+
+def test_frames_given_while_others_are_written_are_said_to_be_taken_up_as_the_last_of_them_is() -> None:
+    """T4, T6: until then it is the client that is slow, and the time of each begins as it is taken up."""
+
+    async def main() -> None:
+        client = Client()
+        writing, wakes, heard = writing_to(client)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(writing.run)
+            assert [writing.give(FRAMES) for _ in range(3)] == [True, False, False]
+            await trio.sleep(5.999)
+            assert (heard, writing.is_behind, len(writing.waiting)) == ([], True, 1)
+            await trio.sleep(0.002)
+            assert (heard, writing.is_behind, writing.waiting) == ([(6.0, Handed())], False, [])
+            assert not writing.give(FRAMES)
+            writing.end()
+        assert heard == [(6.0, Handed()), (9.0, Handed())]
+        assert client.told == [*((at, "frames") for at in (0.0, 3.0, 6.0, 9.0)), (12.0, "end")]
+        assert wakes == [13.0, 16.0, 19.0]
+
+    virtual_run(main)
+
+
+@pytest.mark.parametrize("has_begun", [True, False])
+def test_nothing_is_written_any_more_once_it_is_cancelled(has_begun: bool) -> None:
+    """H7: neither what was given nor the end; whether the writer was there or came later."""
+
+    async def main() -> None:
+        client = Client()
+        writing, _, told = writing_to(client)
+        async with trio.open_nursery() as nursery:
+            if has_begun:
+                nursery.start_soon(writing.run)
+                await trio.sleep(1.0)
+            writing.give(FRAMES)
+            writing.give(FRAMES)
+            writing.cancel()
+            writing.end()
+            if not has_begun:
+                nursery.start_soon(writing.run)
+        assert (client.told, told, writing.waiting, writing.is_behind) == ([], [], [], False)
+
+    virtual_run(main)
+
+
+@pytest.mark.parametrize("gives_before", [True, False])
+def test_once_all_was_given_a_client_that_stalls_is_left_by_the_writer_itself(gives_before: bool) -> None:
+    """T6: at its instant, the end not written."""
+
+    class Stalled(Client):
+        async def _write(self, what: str) -> None:
+            self.told.append((trio.current_time(), what))
+            await trio.sleep(3.0 if len(self.told) == 1 else math.inf)
+
+    async def main() -> None:
+        client = Stalled()
+        writing, _, _ = writing_to(client)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(writing.run)
+            writing.give(FRAMES)
+            if gives_before:
+                writing.give(FRAMES)
             await trio.sleep(3.5)
-            writing.took()
-            assert writing.pass_on([EVENT], 3.5)
-            sending.close()
+            if not gives_before:
+                writing.give(FRAMES)
+            writing.end()
+        assert (len(client.told), trio.current_time()) == (2, 13.0 if gives_before else 13.5)
+
+    virtual_run(main)
+
+
+def test_the_end_may_take_longer_than_frames_may() -> None:
+    class Slow(Client):
+        async def end(self) -> None:
+            await trio.sleep(20.0)
+
+    async def main() -> None:
+        client = Slow()
+        writing, _, _ = writing_to(client)
+        writing.give(FRAMES)
+        writing.end()
+        await writing.run()
+        assert trio.current_time() == 23.0
 
     virtual_run(main)
 
@@ -108,10 +200,9 @@ def test_nothing_passes_the_rest_of_what_was_taken_in_part() -> None:
 
     async def main() -> None:
         client = Client(Taken.PART)
-        writing, wakes = writing_to(client)
-        sending, receiving = trio.open_memory_channel[Frames](1)
+        writing, wakes, _ = writing_to(client)
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(writing.run, receiving)
+            nursery.start_soon(writing.run)
             await trio.sleep(1.0)
             passed = [writing.pass_on([EVENT], 1.0), writing.pass_on([EVENT], 1.0)]
             assert (passed, writing.stalls_at, client.told) == ([True, False], 11.0, [(1.0, "passed 1")])
@@ -120,12 +211,12 @@ def test_nothing_passes_the_rest_of_what_was_taken_in_part() -> None:
             assert not writing.pass_on([EVENT], 3.0)
             await trio.sleep(2.0)
             assert (writing.pass_on([EVENT], 5.0), writing.stalls_at) == (True, math.inf)
-            await sending.send(FRAMES)
+            writing.give(FRAMES)
             await trio.sleep(1.0)
             assert (writing.pass_on([EVENT], 6.0), writing.stalls_at) == (False, 15.0)
-            sending.close()
+            writing.end()
         assert client.told == [(1.0, "passed 1"), (1.0, "rest"), (5.0, "passed 1"), (5.0, "frames"), (8.0, "end")]
-        assert wakes == [11.0, 11.0, 15.0]
+        assert wakes == [11.0]
 
     virtual_run(main)
 
@@ -135,14 +226,13 @@ def test_a_quiet_client_is_told_at_its_instant_and_not_again() -> None:
 
     async def main() -> None:
         client = Client(quiet_deadline=5.0)
-        writing, wakes = writing_to(client)
-        sending, receiving = trio.open_memory_channel[Frames](1)
+        writing, wakes, _ = writing_to(client)
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(writing.run, receiving)
+            nursery.start_soon(writing.run)
             await trio.sleep(6.0)
             assert (writing.pass_on([EVENT], 6.0), writing.stalls_at) == (False, 15.0)
             await trio.sleep(20.0)
-            sending.close()
+            writing.end()
         assert (client.told, wakes) == ([(5.0, "quiet"), (26.0, "end")], [15.0])
 
     virtual_run(main)
@@ -158,10 +248,9 @@ def test_a_client_that_cannot_be_written_to_is_said_to_be_gone(error: type[Excep
 
     async def main() -> None:
         client = Gone()
-        writing, wakes = writing_to(client)
-        sending, receiving = trio.open_memory_channel[Frames](1)
-        sending.send_nowait(FRAMES)
-        await writing.run(receiving)
-        assert (client.told, wakes[0], math.isnan(wakes[1]), len(wakes)) == ([], 10.0, True, 2)
+        writing, _, told = writing_to(client)
+        writing.give(FRAMES)
+        await writing.run()
+        assert (client.told, told) == ([], [(0.0, ClientLeft("write failed"))])
 
     virtual_run(main)
