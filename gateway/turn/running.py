@@ -9,8 +9,8 @@
 - `read_upstream` runs a route's attempt; every input carries the time at which it was seen.
 - `hold_buffer` alone steps the machine. It never writes to the client: a write that is stuck must delay neither the
   money nor the upstream's close.
-- `write_client` alone writes to the client, from the first frames on. That the client leaves is told by its door, at
-  that instant.
+- `write_client` alone writes to the client. It begins with the first frames; where these are the last ones too, the turn
+  is decided, and whoever decided it goes on to write. That the client leaves is told by its door, at that instant.
 - Nothing is queued between them: a client that reads slowly slows the upstream's socket down.
 - Deadlines surround waits for inputs only, for these are atomic: nothing is lost by a wait that is cancelled.
 - Whatever ends the turn, its books are closed once, shielded and bounded, beside the last frames (T10). Its place on a
@@ -124,7 +124,8 @@ class RunningTurn:
                 self._client.watch(self._client_left)
                 await self._hold_buffer()
                 self._writing.end()
-                self._have_writer()
+                if not self._has_writer:
+                    await self._writing.run()
         except BaseException as error:  # noqa: ASYNC103 - what is not a bug is raised again
             await self._end_abruptly(error)  # noqa: ASYNC102 - the books shield themselves, the client may be cut
             if not is_bug(error):
