@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
-from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 
@@ -84,6 +84,8 @@ class Engine:
                 self._running.discard(turn)
 
     def _rules_of(self, order: Order) -> TurnRules:
+        if order.request.streams and order.connection_limit_at == order.cut_at == math.inf:
+            return self._rules
         return replace(
             self._rules,
             connection_limit_at=order.connection_limit_at,
@@ -108,13 +110,14 @@ class Engine:
         try:
             model = self._selection.model(order.request.model)
             order, model, first = await self._choose(model, order)
-            with ExitStack() as refused:
-                refused.callback(first.place.leave)
+            try:
                 is_answered_here = _is_answered_here(order, first)
                 if is_answered_here:
                     require_rememberable(order)
                 books = await open_books(self._keeping, order, model, client.door, is_answered_here=is_answered_here)
-                refused.pop_all()
+            except BaseException:
+                first.place.leave()
+                raise
         except Refusal:
             raise
         except Exception:
