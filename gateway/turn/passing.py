@@ -45,8 +45,7 @@ class OneByOne:
 
 
 class Inlet:
-    """One attempt's. `passes` hands a batch straight to the client, `keeps` leaves a head with the turn; or they say that
-    it cannot be."""
+    """One attempt's. `passes` hands a batch straight to the client, `keeps` leaves a head with the turn, if they can."""
 
     def __init__(self, channel: trio.MemorySendChannel[Stamped], passes: Passes, keeps: Keeps) -> None:
         self._channel = channel
