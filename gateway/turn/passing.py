@@ -45,7 +45,7 @@ class OneByOne:
 
 
 class Inlet:
-    """One attempt's. `passes` hands a batch straight to the client, `keeps` leaves a head with the turn, if they can."""
+    """One attempt's. `passes` hands a batch to the client now, `keeps` leaves a head with the turn; if they can."""
 
     def __init__(self, channel: trio.MemorySendChannel[Stamped], passes: Passes, keeps: Keeps) -> None:
         self._channel = channel
