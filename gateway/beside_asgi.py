@@ -37,9 +37,9 @@ Straight = Callable[[Any, Any, Any], Awaitable[None]]
 
 
 def straight_posts(app: object) -> Mapping[bytes, Straight]:
-    """What an app (or one that it is wrapped in, as `app`) answers without its own layers, and so without the server's,
-    if the request is a plain POST for just this path. Its attribute of this name says so."""
-    inner = getattr(app, "app", app)
+    """What an app answers without its own layers, and so without the server's, if the request is a plain POST for just
+    this path. Its attribute of this name says so, or that of the app which it is Hypercorn's wrapper of."""
+    inner = app if hasattr(app, "straight_posts") else getattr(app, "app", None)
     found: Mapping[bytes, Straight] = getattr(inner, "straight_posts", {})
     return found
 
