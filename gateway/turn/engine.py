@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
-from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 
@@ -13,7 +13,7 @@ from gateway.aside import Aside
 from gateway.core.continuation import Path, Remembered, expanded, is_expandable, path_of, prepared
 from gateway.core.eligibility import StatePolicy
 from gateway.core.failures import Refusal
-from gateway.core.messages import Deliver, DeliverFailure, DrainStarted
+from gateway.core.messages import Deliver, DeliverFailure, Door, DrainStarted
 from gateway.core.origin import bond_of
 from gateway.core.request import TurnRequest
 from gateway.core.rules import TurnRules
@@ -84,6 +84,8 @@ class Engine:
                 self._running.discard(turn)
 
     def _rules_of(self, order: Order) -> TurnRules:
+        if order.request.streams and order.connection_limit_at == order.cut_at == math.inf:
+            return self._rules
         return replace(
             self._rules,
             connection_limit_at=order.connection_limit_at,
@@ -108,18 +110,22 @@ class Engine:
         try:
             model = self._selection.model(order.request.model)
             order, model, first = await self._choose(model, order)
-            with ExitStack() as refused:
-                refused.callback(first.place.leave)
-                is_answered_here = _is_answered_here(order, first)
-                if is_answered_here:
-                    require_rememberable(order)
-                books = await open_books(self._keeping, order, model, client.door, is_answered_here=is_answered_here)
-                refused.pop_all()
+            return order, model, first, await self._open_books(order, model, first, client.door)
         except Refusal:
             raise
         except Exception:
             raise self._bug(order) from None
-        return order, model, first, books
+
+    async def _open_books(self, order: Order, model: Model, first: Chosen, door: Door) -> Books:
+        """Where they cannot be opened, the place on the route is given back."""
+        is_answered_here = _is_answered_here(order, first)
+        try:
+            if is_answered_here:
+                require_rememberable(order)
+            return await open_books(self._keeping, order, model, door, is_answered_here=is_answered_here)
+        except BaseException:
+            first.place.leave()
+            raise
 
     def _bug(self, order: Order) -> Refusal:
         logger.exception("internal_error", turn_id=order.turn_id)

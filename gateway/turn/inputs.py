@@ -2,12 +2,30 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import trio
 
 from gateway import limits
 from gateway.core.events import EventClass
 from gateway.core.messages import Batch, Handed, Headers, Input
 from gateway.ports import Stamped
+from gateway.turn.passing import Inlet, Passes
+
+
+@dataclass(slots=True)
+class Reading:
+    """One attempt, from the side that listens."""
+
+    inlet: Inlet
+    inputs: trio.MemoryReceiveChannel[Stamped]
+    scope: trio.CancelScope
+
+    @classmethod
+    def of(cls, passes: Passes) -> Reading:
+        """One that begins."""
+        sending, receiving = trio.open_memory_channel[Stamped](0)
+        return cls(Inlet(sending, passes), receiving, trio.CancelScope())
 
 
 def passes_on(arrived: Input) -> bool:
@@ -22,13 +40,6 @@ async def let_the_instant_pass() -> None:
     for _ in range(limits.INSTANT_PASSES - 1):
         await trio.lowlevel.cancel_shielded_checkpoint()  # a cancellation is seen at the last one, at the same instant
     await trio.lowlevel.checkpoint()
-
-
-def no_inputs() -> trio.MemoryReceiveChannel[Stamped]:
-    """The channel before the first attempt: nothing will come of it."""
-    sending, receiving = trio.open_memory_channel[Stamped](0)
-    sending.close()
-    return receiving
 
 
 def request_id_of(headers: Headers) -> str | None:

@@ -9,8 +9,8 @@
 - `read_upstream` runs a route's attempt; every input carries the time at which it was seen.
 - `hold_buffer` alone steps the machine. It never writes to the client: a write that is stuck must delay neither the
   money nor the upstream's close.
-- `write_client` alone writes to the client. It begins with the first frames; where these are the last ones too, the turn
-  is decided, and whoever decided it goes on to write. That the client leaves is told by its door, at that instant.
+- `write_client` alone writes to the client, from the first frames on. Where these are the last ones, too, whoever
+  decided the turn goes on to write. That the client leaves is told by its door, at that instant.
 - Nothing is queued between them: a client that reads slowly slows the upstream's socket down.
 - Deadlines surround waits for inputs only, for these are atomic: nothing is lost by a wait that is cancelled.
 - Whatever ends the turn, its books are closed once, shielded and bounded, beside the last frames (T10). Its place on a
@@ -30,6 +30,7 @@ from gateway import limits
 from gateway.aside import Aside
 from gateway.core.eligibility import reasons_on
 from gateway.core.events import ITEM_DONE
+from gateway.core.failures import Failure, UpstreamAnswer
 from gateway.core.messages import (
     AttemptEnded,
     Batch,
@@ -41,6 +42,7 @@ from gateway.core.messages import (
     Finish,
     GatewayFailed,
     Handed,
+    Head,
     Input,
     Opened,
     Replay,
@@ -51,7 +53,7 @@ from gateway.core.rules import EXPIRED, Clock, Phase, TurnRules
 from gateway.core.turn import Turn
 from gateway.ports import Downstream, LedgerUnavailable, Model, Order, Route, Stamped
 from gateway.turn.books import OPEN_BOOKS_SECONDS_MAX, Books
-from gateway.turn.inputs import let_the_instant_pass, no_inputs, passes_on, request_id_of
+from gateway.turn.inputs import Reading, let_the_instant_pass, passes_on, request_id_of
 from gateway.turn.mishaps import INTERNAL_FAILURE, STORE_AWAY, is_bug, selection_failure
 from gateway.turn.passing import Inlet
 from gateway.turn.selection import Chosen, Selection
@@ -100,8 +102,7 @@ class RunningTurn:
         self._writing = Writing(client, write_seconds, self._must_wake_by, self.signal)
         self._has_writer = False
         self._waiting: trio.CancelScope | None = None
-        self._reading = trio.CancelScope()
-        self._inputs = no_inputs()
+        self._reading: Reading | None = None
 
     def __repr__(self) -> str:
         return f"<RunningTurn {self._order.turn_id}, {self._turn}>"
@@ -150,15 +151,15 @@ class RunningTurn:
                 await let_the_instant_pass()
             await self._step_all()
 
-    async def _read_upstream(self, route: Route, inputs: Inlet, reading: trio.CancelScope) -> None:
-        with reading:
+    async def _read_upstream(self, route: Route, reading: Reading) -> None:
+        with reading.scope:
             try:
-                await route.upstream.attempt(await call_of(self._order, route, self._aside), inputs)
+                await route.upstream.attempt(await call_of(self._order, route, self._aside), reading.inlet)
             except Exception:
                 logger.exception("internal_error", turn_id=self._order.turn_id)
-                await self._tell_bug(inputs)
+                await self._tell_bug(reading.inlet)
             finally:
-                inputs.close()
+                reading.inlet.close()
 
     async def _tell_bug(self, inputs: Inlet) -> None:
         """An adapter's bug ends the turn behind the events that came before it, unless it has ended already."""
@@ -186,9 +187,9 @@ class RunningTurn:
         nobody listens to the upstream."""
         with trio.CancelScope(deadline=self._wait_deadline) as self._waiting:
             try:
-                while not self._writing.is_behind:
-                    self._mail.append(await self._inputs.receive())
-                    self._inlet.is_on_its_way = False
+                while self._reading is not None and not self._writing.is_behind:
+                    self._mail.append(await self._reading.inputs.receive())
+                    self._reading.inlet.is_on_its_way = False
                     if not isinstance(self._mail[-1][0], Opened):
                         return
             except trio.EndOfChannel:
@@ -256,13 +257,14 @@ class RunningTurn:
         if commands and isinstance(commands[-1], Finish):  # T10: known, whatever goes wrong on the way to it
             self._finish = commands[-1]
         for command in commands:
-            if isinstance(command, Deliver | DeliverFailure):
-                self._hand_over(command)
-            elif isinstance(command, Finish):
-                self._end(command)
-            elif isinstance(command, Replay):
-                await self._replay(command)
-        if self._turn.is_committed:
+            match command:
+                case Deliver() | DeliverFailure():
+                    self._hand_over(command)
+                case Finish():
+                    self._end(command)
+                case Replay():
+                    await self._replay(command)
+        if commands and self._turn.is_committed:
             self._place.delivered()
 
     def _hand_over(self, frames: Frames) -> None:
@@ -291,8 +293,7 @@ class RunningTurn:
     async def _replay(self, replay: Replay) -> None:
         """Discard the attempt, record it beside what goes on, and start another on another route (R15)."""
         self._place.ended(replay.failure)
-        self._reading.cancel()
-        self._inputs.close()
+        self._stop_reading()
         number = self._books.take_attempt()
         self._nursery.start_soon(self._books.close_discarded, number, replay.report, self._upstream_request_id)
         self._upstream_request_id = None
@@ -316,29 +317,29 @@ class RunningTurn:
             if isinstance(arrived, DrainStarted):
                 await self._step(arrived, at)
         await self._step(route.terms, min([trio.current_time(), *departures]))
-        self._reading = trio.CancelScope()
-        sending, self._inputs = trio.open_memory_channel[Stamped](0)
-        self._inlet = Inlet(sending, self._passes)
-        if departures or self._turn.phase is Phase.DONE:
-            self._inlet.close()
-        else:
-            self._nursery.start_soon(self._read_upstream, route, self._inlet, self._reading)
+        if not departures and self._turn.phase is not Phase.DONE:
+            self._reading = Reading.of(self._passes)
+            self._nursery.start_soon(self._read_upstream, route, self._reading)
 
     def _end(self, finish: Finish) -> None:
         """The turn is decided: stop reading, close the books beside the last frames."""
         self._place.ended(finish.failure)
-        self._inputs.close()
-        if finish.ended.by is EndedBy.TERMINAL:
-            self._reading.deadline = trio.current_time() + limits.UPSTREAM_DRAIN_SECONDS_MAX
-        else:
-            self._reading.cancel()
+        self._stop_reading(drains=finish.ended.by is EndedBy.TERMINAL)
         self._nursery.start_soon(self._books.close, finish, self._upstream_request_id)
 
+    def _stop_reading(self, *, drains: bool = False) -> None:
+        """Nobody listens to the attempt any more; one that has told its end may be read to it (E9)."""
+        if self._reading is not None:
+            self._reading.inputs.close()
+            if drains:
+                self._reading.scope.deadline = trio.current_time() + limits.UPSTREAM_DRAIN_SECONDS_MAX
+            else:
+                self._reading.scope.cancel()
+
     def _note_request_id(self, arrived: Input) -> None:
-        if isinstance(arrived, Opened):
-            self._upstream_request_id = request_id_of(arrived.head.headers)
-        elif isinstance(arrived, AttemptEnded) and arrived.failure.answer is not None:
-            self._upstream_request_id = request_id_of(arrived.failure.answer.headers)
+        match arrived:
+            case Opened(Head(headers)) | AttemptEnded(Failure(answer=UpstreamAnswer(headers=headers))):
+                self._upstream_request_id = request_id_of(headers)
 
     async def _end_abruptly(self, error: BaseException) -> None:
         """A bug, or a cancellation from outside: close the books all the same, and tell the client what can be told. In
