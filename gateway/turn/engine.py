@@ -13,7 +13,7 @@ from gateway.aside import Aside
 from gateway.core.continuation import Path, Remembered, expanded, is_expandable, path_of, prepared
 from gateway.core.eligibility import StatePolicy
 from gateway.core.failures import Refusal
-from gateway.core.messages import Deliver, DeliverFailure, Door, DrainStarted
+from gateway.core.messages import Deliver, DeliverFailure, DrainStarted
 from gateway.core.origin import bond_of
 from gateway.core.request import TurnRequest
 from gateway.core.rules import TurnRules
@@ -110,22 +110,19 @@ class Engine:
         try:
             model = self._selection.model(order.request.model)
             order, model, first = await self._choose(model, order)
-            return order, model, first, await self._open_books(order, model, first, client.door)
+            try:
+                is_answered_here = _is_answered_here(order, first)
+                if is_answered_here:
+                    require_rememberable(order)
+                books = await open_books(self._keeping, order, model, client.door, is_answered_here=is_answered_here)
+            except BaseException:
+                first.place.leave()
+                raise
         except Refusal:
             raise
         except Exception:
             raise self._bug(order) from None
-
-    async def _open_books(self, order: Order, model: Model, first: Chosen, door: Door) -> Books:
-        """Where they cannot be opened, the place on the route is given back."""
-        is_answered_here = _is_answered_here(order, first)
-        try:
-            if is_answered_here:
-                require_rememberable(order)
-            return await open_books(self._keeping, order, model, door, is_answered_here=is_answered_here)
-        except BaseException:
-            first.place.leave()
-            raise
+        return order, model, first, books
 
     def _bug(self, order: Order) -> Refusal:
         logger.exception("internal_error", turn_id=order.turn_id)

@@ -10,7 +10,7 @@ from gateway import limits
 from gateway.core.events import EventClass
 from gateway.core.messages import Batch, Handed, Headers, Input
 from gateway.ports import Stamped
-from gateway.turn.passing import Inlet, Passes
+from gateway.turn.passing import Inlet, Keeps, Passes
 
 
 @dataclass(slots=True)
@@ -22,10 +22,10 @@ class Reading:
     scope: trio.CancelScope
 
     @classmethod
-    def of(cls, passes: Passes) -> Reading:
+    def of(cls, passes: Passes, keeps: Keeps) -> Reading:
         """One that begins."""
         sending, receiving = trio.open_memory_channel[Stamped](0)
-        return cls(Inlet(sending, passes), receiving, trio.CancelScope())
+        return cls(Inlet(sending, passes, keeps), receiving, trio.CancelScope())
 
 
 def passes_on(arrived: Input) -> bool:

@@ -1,12 +1,13 @@
 """Where an attempt's inputs go (ports.Inputs): to the task that steps the turn machine, or past it to the client.
 
     reader --take, send--+-- output behind output, nothing queued --> the client's transport, now
-           --send--------+-- anything else, or it would take a wait --> channel --> hold_buffer --> writer
+           --send--------+-- a head --> kept for what comes behind it
+                         +-- anything else, or it would take a wait --> channel --> hold_buffer --> writer
 
 Output that comes behind output leaves nothing to decide: two hops from task to task would cost more than all that is
 done with it. So it is handed straight to the client, if that takes no wait. Otherwise it goes the ordinary way, where
 the clocks run and a slow client slows the reader down. Nothing overtakes: what went through the channel is seen to
-before anything passes.
+before anything passes. A head alone decides nothing either: it wakes nobody.
 """
 
 from __future__ import annotations
@@ -16,11 +17,13 @@ from collections.abc import Callable
 import trio
 
 from gateway import limits
-from gateway.core.messages import Batch
+from gateway.core.messages import Batch, Opened
 from gateway.ports import Stamped
 
 Passes = Callable[[Batch, float, float], bool]
 """A batch, when it was seen, and now."""
+Keeps = Callable[[Opened, float], bool]
+"""A head, and when it was seen."""
 
 
 class OneByOne:
@@ -42,11 +45,13 @@ class OneByOne:
 
 
 class Inlet:
-    """One attempt's. `passes` hands a batch straight to the client, or says that it cannot."""
+    """One attempt's. `passes` hands a batch straight to the client, `keeps` leaves a head with its turn, or they say
+    that they cannot."""
 
-    def __init__(self, channel: trio.MemorySendChannel[Stamped], passes: Passes) -> None:
+    def __init__(self, channel: trio.MemorySendChannel[Stamped], passes: Passes, keeps: Keeps) -> None:
         self._channel = channel
         self._passes = passes
+        self._keeps = keeps
         self._passed_events = 0
         self.is_on_its_way = False
         """Whether an input was sent that nobody has looked at; whoever does, says so here."""
@@ -66,15 +71,15 @@ class Inlet:
             if self._passed_events >= limits.BATCH_EVENTS_MAX:  # an adapter may not have waited for what it sends
                 self._passed_events = 0
                 await trio.lowlevel.checkpoint()
-            return
-        self.is_on_its_way = True
-        await self._channel.send(value)
+        elif not (isinstance(arrived, Opened) and self._keeps(arrived, at)):
+            self.is_on_its_way = True
+            await self._channel.send(value)
 
     def close(self) -> None:
         """The attempt is over: what refers back to its turn is let go (`Writing.turn_has_ended`)."""
         self._channel.close()
-        self._passes = _nothing_passes
+        self._passes = self._keeps = _nothing
 
 
-def _nothing_passes(_batch: Batch, _at: float, _now: float) -> bool:
+def _nothing(*_passed: object) -> bool:
     return False

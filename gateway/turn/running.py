@@ -183,15 +183,14 @@ class RunningTurn:
     # --- waiting ------------------------------------------------------------------------------------------------
 
     async def _wait(self) -> None:
-        """For an input that may decide something, or for whatever else is due first. While frames wait for the writer
-        nobody listens to the upstream."""
+        """For the next input, or for whatever else is due first. While frames wait for the writer nobody listens to the
+        upstream."""
         with trio.CancelScope(deadline=self._wait_deadline) as self._waiting:
             try:
-                while self._reading is not None and not self._writing.is_behind:
+                if self._reading is not None and not self._writing.is_behind:
                     self._mail.append(await self._reading.inputs.receive())
                     self._reading.inlet.is_on_its_way = False
-                    if not isinstance(self._mail[-1][0], Opened):
-                        return
+                    return
             except trio.EndOfChannel:
                 pass  # the attempt has said all that it will
             await trio.sleep_forever()
@@ -227,6 +226,13 @@ class RunningTurn:
         if len(mail) > 1:
             mail.sort(key=lambda stamped: (stamped[1], not isinstance(stamped[0], ClientLeft)))
         return mail
+
+    def _keeps(self, head: Opened, at: float) -> bool:
+        """A head decides nothing: it is looked at with what comes behind it."""
+        if self._turn.phase is Phase.DONE:
+            return False
+        self._mail.append((head, at))
+        return True
 
     def _passes(self, batch: Batch, at: float, now: float) -> bool:
         """Hand a batch straight to the client, if nothing is queued before it, and nothing left to decide about it."""
@@ -318,7 +324,7 @@ class RunningTurn:
                 await self._step(arrived, at)
         await self._step(route.terms, min([trio.current_time(), *departures]))
         if not departures and self._turn.phase is not Phase.DONE:
-            self._reading = Reading.of(self._passes)
+            self._reading = Reading.of(self._passes, self._keeps)
             self._nursery.start_soon(self._read_upstream, route, self._reading)
 
     def _end(self, finish: Finish) -> None:

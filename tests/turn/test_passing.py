@@ -12,7 +12,7 @@ import trio.testing
 
 from gateway import limits
 from gateway.core.events import Event, EventClass
-from gateway.core.messages import Batch, Taken, Tick
+from gateway.core.messages import Batch, Head, Opened, Taken, Tick
 from gateway.lock.driver import Client, Message
 from gateway.lock.virtual import virtual_run
 from gateway.ports import Stamped
@@ -213,7 +213,7 @@ async def test_a_failure_leaves_behind_the_rest(door: str) -> None:
 async def test_an_adapter_that_never_waits_lets_others_have_their_turn() -> None:
     """What passes takes no wait: a long run of it yields between."""
     sending, receiving = trio.open_memory_channel[Stamped](0)
-    inlet = Inlet(sending, lambda _batch, _at, _now: True)
+    inlet = Inlet(sending, lambda _batch, _at, _now: True, lambda _head, _at: False)
     turns = 0
 
     async def count() -> None:
@@ -241,7 +241,7 @@ async def test_what_goes_through_the_channel_is_not_overtaken() -> None:
         passed.append(at)
         return True
 
-    inlet = Inlet(sending, passes)
+    inlet = Inlet(sending, passes, lambda _head, _at: False)
 
     async def look() -> None:
         async for _arrived, at in receiving:
@@ -261,6 +261,30 @@ async def test_what_goes_through_the_channel_is_not_overtaken() -> None:
     assert (came, passed) == ([1.0, 2.0, 3.0], [4.0, 5.0])
 
 
+@pytest.mark.parametrize("is_kept", [True, False])
+@pytest.mark.trio(run=virtual_run)
+async def test_a_head_waits_for_what_comes_behind_it(is_kept: bool) -> None:
+    """It wakes nobody, unless the turn does not keep it: then whoever listens is told of it, or that nobody does."""
+    sending, receiving = trio.open_memory_channel[Stamped](1)
+    kept: list[float] = []
+
+    def keeps(_head: Opened, at: float) -> bool:
+        kept.append(at)
+        return is_kept
+
+    inlet = Inlet(sending, lambda _batch, _at, _now: True, keeps)
+    await inlet.send((Opened(Head()), 1.0))
+    assert (kept, inlet.is_on_its_way, receiving.statistics().current_buffer_used) == ([1.0], not is_kept, not is_kept)
+    receiving.close()
+    if not is_kept:
+        with pytest.raises(trio.BrokenResourceError):
+            await inlet.send((Opened(Head()), 2.0))
+    inlet.close()
+    with pytest.raises(trio.ClosedResourceError):
+        await inlet.send((Opened(Head()), 3.0))
+    assert 3.0 not in kept
+
+
 @pytest.mark.trio(run=virtual_run)
 async def test_once_its_attempt_is_over_nothing_passes() -> None:
     """E9: whoever still sends is told so."""
@@ -271,7 +295,7 @@ async def test_once_its_attempt_is_over_nothing_passes() -> None:
         return True
 
     sending, _receiving = trio.open_memory_channel[Stamped](1)
-    inlet = Inlet(sending, passes)
+    inlet = Inlet(sending, passes, lambda _head, _at: False)
     inlet.close()
     assert not inlet.take(Batch([OUTPUT_EVENT]), 0.0)
     with pytest.raises(trio.ClosedResourceError):
