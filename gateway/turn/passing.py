@@ -45,7 +45,8 @@ class OneByOne:
 
 
 class Inlet:
-    """One attempt's. `passes` hands a batch to the client now, `keeps` leaves a head with the turn; if they can."""
+    """One attempt's. `passes` hands a batch straight to the client, `keeps` leaves a head with its turn, or they say
+    that they cannot."""
 
     def __init__(self, channel: trio.MemorySendChannel[Stamped], passes: Passes, keeps: Keeps) -> None:
         self._channel = channel
