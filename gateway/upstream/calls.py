@@ -20,6 +20,10 @@ PROTOCOL_ERROR: Final = "RemoteProtocolError"
 """What went wrong, in the same words whoever called."""
 
 
+Take = Callable[[bytes, float], bool]
+"""Given bytes and when they were seen, without a wait; returns whether it can take more in this way."""
+
+
 class NeverSent(Exception):
     """No byte of the request was written (F2): no address, no connection, no TLS. The text is for clients: a kind,
     never a name."""
@@ -50,9 +54,9 @@ class Answer(Protocol):
         """Bytes of the body as they came off the wire, its framing taken off; b"" at its end. Raises Broken."""
         ...
 
-    async def pass_on(self, take: Callable[[bytes], bool]) -> None:
+    async def pass_on(self, take: Take) -> None:
         """Hand over what `read` would return, as it comes, b"" at the end too, until `take` returns False; or until a
-        wait for more would be for nothing. `take` does not block. Raises Broken."""
+        wait for more would be for nothing. Raises Broken."""
         ...
 
     async def aclose(self) -> None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 import ssl
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Final, Protocol
@@ -34,6 +34,7 @@ from gateway.upstream.calls import (
     READ_ERROR,
     Broken,
     NeverSent,
+    Take,
 )
 from gateway.upstream.http1 import Cut, Malformed, ResponseDecoder, ResponseHead
 from gateway.upstream.sockets import UNCONNECTED, Address, NothingWritten, connect
@@ -60,7 +61,7 @@ class Socket(Protocol):
         """What has come; b"" at the peer's end. Raises OSError."""
         ...
 
-    async def pass_on(self, take: Callable[[bytes], bool]) -> None:
+    async def pass_on(self, take: Take) -> None:
         """Hand over what comes until `take` returns False. Raises OSError, and what `take` raises."""
         ...
 
@@ -158,19 +159,9 @@ async def _read_head(connection: Socket, decoder: ResponseDecoder) -> ResponseHe
 async def _read_on(connection: Socket, decoder: ResponseDecoder) -> None:
     """One read. Raises Broken."""
     try:
-        data = await connection.receive()
+        decoder.receive(await connection.receive())
     except OSError:
         raise Broken(why(READ_ERROR)) from None
-    _decode(data, decoder)
-
-
-def _decode(data: bytes, decoder: ResponseDecoder) -> None:
-    """What one read brought. Raises Broken."""
-    try:
-        if data:
-            decoder.receive_data(data)
-        else:
-            decoder.receive_end()
     except (Malformed, Cut):
         raise Broken(why(PROTOCOL_ERROR)) from None
 
@@ -203,34 +194,31 @@ class DirectAnswer:
     async def read(self) -> bytes:
         """What has come of the body (calls.Answer)."""
         decoder = self._decoder
-        while not (decoder.body or decoder.is_complete or decoder.fault or self._connection is None):
+        while not (decoder.body or decoder.is_over or self._connection is None):
             await _read_on(self._connection, decoder)
-        return self._take()
+        try:
+            return decoder.take()
+        except Malformed:
+            raise Broken(why(PROTOCOL_ERROR)) from None
 
-    async def pass_on(self, take: Callable[[bytes], bool]) -> None:
+    async def pass_on(self, take: Take) -> None:
         """Hand over what comes of the body (calls.Answer)."""
-        if not take(await self.read()) or self._is_over or self._connection is None:
+        if not take(await self.read(), trio.current_time()) or self._decoder.is_over or self._connection is None:
             return
         try:
             await self._connection.pass_on(partial(self._pass_on, take))
         except OSError:
             raise Broken(why(READ_ERROR)) from None
 
-    def _pass_on(self, take: Callable[[bytes], bool], data: bytes) -> bool:
+    def _pass_on(self, take: Take, data: bytes, at: float) -> bool:
         """Behind its end nothing is waited for: the next read tells of it."""
-        _decode(data, self._decoder)
-        body = self._take()
-        return (not body or take(body)) and not self._is_over
-
-    def _take(self) -> bytes:
+        decoder = self._decoder
         try:
-            return self._decoder.take()
-        except Malformed:
+            decoder.receive(data)
+            body = decoder.take()
+        except (Malformed, Cut):
             raise Broken(why(PROTOCOL_ERROR)) from None
-
-    @property
-    def _is_over(self) -> bool:
-        return self._decoder.is_complete or self._decoder.fault is not None
+        return (not body or take(body, at)) and not decoder.is_over
 
     async def aclose(self) -> None:
         """Give the connection back, or close it (calls.Answer)."""

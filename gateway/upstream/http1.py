@@ -1,7 +1,7 @@
 """One HTTP/1.1 answer, read off a connection as it comes (RFC 9112): bytes in, a head and a body out, in linear time.
 
-    receive_data(bytes)  ->  head, once it is whole; take() the body's bytes that are there; is_complete
-    receive_end()            a body without a length is complete then; any other is cut
+    receive(bytes)  ->  head, once it is whole; take() the body's bytes that are there; is_complete
+    receive(b"")        a body without a length is complete then; any other is cut
 
 The grammar is llhttp's, strict, through httptools; here is what a client makes of it: interim answers (1xx) are passed
 over, a head and whatever stands around a body's bytes have bounds, and a byte behind the end spoils the connection: it
@@ -51,9 +51,11 @@ class ResponseDecoder:
         self._is_delimited = False
         self._is_interim = False
         self.fault: str | None = None
-        """What is wrong with it; nothing more can come then."""
+        """What is wrong with it."""
         self.head: ResponseHead | None = None
         self.is_complete = False
+        self.is_over = False
+        """Nothing more can come: it is complete, or at fault."""
         self._may_serve_again = False
 
     def __repr__(self) -> str:
@@ -64,8 +66,12 @@ class ResponseDecoder:
         """Whether the connection can carry another request: the answer is whole, and nothing stands behind it."""
         return self.is_complete and self._may_serve_again and self.fault is None
 
-    def receive_data(self, data: bytes) -> None:
-        """Bytes as they came off the wire. Raises Malformed, unless there are bytes of the body before the fault."""
+    def receive(self, data: bytes) -> None:
+        """Bytes as they came off the wire, b"" at its end. Raises Malformed, unless there are bytes of the body before
+        the fault, and Cut."""
+        if not data:
+            self._receive_end()
+            return
         body = self.body
         had = len(body)
         try:
@@ -77,17 +83,18 @@ class ResponseDecoder:
         self._overhead = 0 if len(body) > had else self._overhead + len(data)
         if self._overhead > UPSTREAM_HEAD_BYTES_MAX:
             self.fault = f"more than {UPSTREAM_HEAD_BYTES_MAX} bytes are no body"
+        self.is_over = self.is_complete or self.fault is not None
         if self.fault is not None and not (body or self.is_complete):
             raise Malformed(self.fault)
 
-    def receive_end(self) -> None:
-        """The peer has closed its side. Raises Cut."""
+    def _receive_end(self) -> None:
+        """The peer has closed its side."""
         self._may_serve_again = False
         if self.is_complete:
             return
         if self.head is None or self._is_delimited:
             raise Cut
-        self.is_complete = True
+        self.is_complete = self.is_over = True
 
     def forget_headers(self) -> None:
         """Of the head, which was read."""

@@ -9,7 +9,6 @@ to another), no deadline around a read. What the library raises becomes one of t
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from http.cookiejar import CookieJar, DefaultCookiePolicy
 
 import httpx2
@@ -17,7 +16,7 @@ import trio
 
 from gateway import limits
 from gateway.upstream.answers import WireHeaders, why
-from gateway.upstream.calls import Broken, NeverSent
+from gateway.upstream.calls import Broken, NeverSent, Take
 from gateway.upstream.trust import trusted
 
 
@@ -89,9 +88,9 @@ class HTTPXAnswer:
             raise Broken(why(error)) from None
         return b""
 
-    async def pass_on(self, take: Callable[[bytes], bool]) -> None:
+    async def pass_on(self, take: Take) -> None:
         """Hand over what comes of the body (calls.Answer), each piece by a read of its own."""
-        while take(await self.read()):
+        while take(await self.read(), trio.current_time()):
             pass
 
     async def aclose(self) -> None:

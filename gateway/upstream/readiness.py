@@ -1,7 +1,7 @@
 """Waiting for many sockets at once, without a wake-up for each of them.
 
-    socket --may be read--> epoll --> one task for all: ready()   goes on waiting          while it returns True
-                                                                  its own task goes on     when it returns False
+    socket --may be read--> epoll --> one task for all: ready(now)   goes on waiting        while it returns True
+                                                                     its own task goes on   when it returns False
 
 A task that waits for its socket is woken for each piece that comes: of a token of 250 bytes that is half the price. So
 a stream whose pieces need nobody's wait leaves its socket here, with what is to be done with them. That runs in the one
@@ -23,7 +23,8 @@ import trio
 from gateway.limits import READY_SOCKETS_MAX
 
 HAS_EPOLL: Final = hasattr(select, "epoll")
-Ready = Callable[[], bool]
+Ready = Callable[[float], bool]
+"""Given the time at which the socket was seen to be ready; returns whether to call it again."""
 
 
 async def call_while_readable(sock: socket.socket, ready: Ready) -> None:
@@ -35,7 +36,7 @@ async def call_while_readable(sock: socket.socket, ready: Ready) -> None:
     goes_on = True
     while goes_on:
         await trio.lowlevel.wait_readable(sock)
-        goes_on = ready()
+        goes_on = ready(trio.current_time())
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,18 +71,19 @@ class _Readiness:
         try:
             while True:
                 await trio.lowlevel.wait_readable(self._epoll.fileno())
+                now = trio.current_time()
                 for descriptor, _ in self._epoll.poll(0, READY_SOCKETS_MAX):
-                    self._serve_one(descriptor)
+                    self._serve_one(descriptor, now)
         finally:
             self._epoll.close()
 
-    def _serve_one(self, descriptor: int) -> None:
+    def _serve_one(self, descriptor: int, now: float) -> None:
         watched = self._watched.get(descriptor)
         if watched is None:  # what was done for another socket has cancelled this one's task
             return
         told: outcome.Outcome[None] | None = None
         try:
-            if watched.ready():
+            if watched.ready(now):
                 return
         except Exception as error:
             told = outcome.Error(error)

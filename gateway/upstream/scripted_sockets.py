@@ -6,13 +6,14 @@ reads is HTTP/1.1 to the byte, and so is what it says: a head, then each step's 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from http import HTTPStatus
 from typing import Final
 
 import h11
 import trio
 
+from gateway.upstream.calls import Take
 from gateway.upstream.scripted import Break, Call, Close, Raw, Reply, Script, Silence, Step, as_asked
 
 OWN_FRAMING: Final = ("content-length", "transfer-encoding", "connection")
@@ -85,9 +86,9 @@ class ScriptedSocket:
         await trio.lowlevel.checkpoint()
         return b""
 
-    async def pass_on(self, take: Callable[[bytes], bool]) -> None:
+    async def pass_on(self, take: Take) -> None:
         """What the script says, until `take` has enough. Raises OSError."""
-        while take(await self.receive()):
+        while take(await self.receive(), trio.current_time()):
             pass
 
     def close(self) -> None:

@@ -16,6 +16,7 @@ from typing import Final
 
 import trio
 
+from gateway.upstream.calls import Take
 from gateway.upstream.readiness import call_while_readable
 
 RECORD_BYTES_MAX: Final = 16_384
@@ -76,18 +77,18 @@ class UpstreamSocket:
             await trio.lowlevel.wait_readable(self._socket)
         return data
 
-    async def pass_on(self, take: Callable[[bytes], bool]) -> None:
+    async def pass_on(self, take: Take) -> None:
         """Hand over what comes, as it comes, b"" at the peer's end, until `take` returns False: with no task woken for
         it. Raises OSError, and what `take` raises."""
         is_here = self._early is not None or (self._pending is not None and self._pending())
-        if is_here and not take(await self.receive()):
+        if is_here and not take(await self.receive(), trio.current_time()):
             return
         await call_while_readable(self._socket, partial(self._pass_on, take))
 
-    def _pass_on(self, take: Callable[[bytes], bool]) -> bool:
+    def _pass_on(self, take: Take, now: float) -> bool:
         """Of a TLS record that was read, what is left is nothing that a socket tells of."""
         while (data := self._take()) is not None:
-            if not take(data):
+            if not take(data, now):
                 return False
             if self._pending is None or not self._pending():
                 break

@@ -10,11 +10,11 @@ output, to a client that takes it at once. The task goes on where something has 
 
 from __future__ import annotations
 
+import math
 from contextlib import suppress
 from functools import partial
 
 import structlog
-import trio
 
 from gateway import limits
 from gateway.aside import Aside
@@ -45,7 +45,7 @@ class EventStream:
         self._parser = SSEParser(event_bytes_max, limits.INLINE_BODY_BYTES_MAX)
         self._left: bytes | Taken | None = None
         """What has come and was not handed over: events, or bytes of which none were read yet, b"" at the end."""
-        self._at = trio.current_time()
+        self._at = -math.inf
         """When it came."""
 
     def __repr__(self) -> str:
@@ -70,16 +70,16 @@ class EventStream:
                 await _drain(self._answer)
                 return None
 
-    def _take(self, chunk: bytes) -> bool:
+    def _take(self, chunk: bytes, at: float) -> bool:
         """What one read brought, handed over now; False if there is something to wait for, or nothing more comes."""
-        self._at = trio.current_time()
+        self._at = at
         if not (chunk and self._is_plain):
             self._left = chunk
             return False
         self._parser.receive_data(chunk)
         events, too_large = taken = _take_events(self._parser)
         is_all = too_large is None and self._parser.long_block is None and len(events) < limits.BATCH_EVENTS_MAX
-        if is_all and (not events or self._inputs.take(Batch(events), self._at)):
+        if is_all and (not events or self._inputs.take(Batch(events), at)):
             return True
         self._left = taken
         return False

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 
 from gateway.limits import UPSTREAM_IDLE_CONNECTIONS_MAX
+from gateway.upstream.calls import Take
 from gateway.upstream.direct import ConnectionPool
 
 
@@ -20,7 +20,7 @@ class Quiet:
     async def receive(self) -> bytes:
         raise NotImplementedError
 
-    async def pass_on(self, take: Callable[[bytes], bool]) -> None:
+    async def pass_on(self, take: Take) -> None:
         raise NotImplementedError
 
     async def send_all(self, data: bytes | memoryview) -> bool:

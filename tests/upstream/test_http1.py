@@ -23,10 +23,10 @@ def read(*pieces: bytes, ends: bool = False) -> Outcome:
     decoder, body, how = ResponseDecoder(), b"", "more"
     try:
         for piece in pieces:
-            decoder.receive_data(piece)
+            decoder.receive(piece)
             body += decoder.take()
         if ends:
-            decoder.receive_end()
+            decoder.receive(b"")
         body += decoder.take()
     except Malformed:
         how = "malformed"
@@ -130,7 +130,7 @@ def test_what_is_no_answer_is_refused(answer: bytes) -> None:
 def test_well_formed_bytes_before_a_fault_are_told_first() -> None:
     """R9: what came before the stream broke has come."""
     decoder = ResponseDecoder()
-    decoder.receive_data(CHUNKED + b"3\r\nabc\r\nnonsense\r\n")
+    decoder.receive(CHUNKED + b"3\r\nabc\r\nnonsense\r\n")
     assert decoder.take() == b"abc"
     with pytest.raises(Malformed):
         decoder.take()
@@ -184,9 +184,9 @@ def test_time_grows_with_the_bytes_and_not_with_their_pieces() -> None:
 
     def seconds(size: int) -> float:
         decoder, began = ResponseDecoder(), time.process_time()
-        decoder.receive_data(CHUNKED)
+        decoder.receive(CHUNKED)
         for _ in range(size):
-            decoder.receive_data(b"1\r\nx\r\n")
+            decoder.receive(b"1\r\nx\r\n")
         assert decoder.take() == b"x" * size
         return time.process_time() - began
 

@@ -54,7 +54,7 @@ async def test_it_is_called_for_what_comes_until_it_has_enough(has_epoll: bool, 
     here, there = pair(sockets)
     got: list[bytes] = []
 
-    def ready() -> bool:
+    def ready(_now: float) -> bool:
         got.append(here.recv(100))
         return got[-1] != b"enough"
 
@@ -74,10 +74,10 @@ async def test_what_it_raises_is_raised_where_its_socket_is_waited_for(has_epoll
     sound, faulty = pair(sockets), pair(sockets)
     got: list[bytes] = []
 
-    def fail() -> bool:
+    def fail(_now: float) -> bool:
         raise OSError("connection reset by peer")
 
-    def ready() -> bool:
+    def ready(_now: float) -> bool:
         got.append(sound[0].recv(100))
         return len(got) < 2
 
@@ -100,7 +100,7 @@ async def test_a_cancelled_task_s_socket_is_forgotten_and_its_number_is_nobody_s
     here, there = pair(sockets)
     called: list[str] = []
 
-    def ready(who: str) -> bool:
+    def ready(who: str, _now: float) -> bool:
         called.append(who)
         return False
 
@@ -129,7 +129,7 @@ async def test_a_task_that_another_socket_s_bytes_cancel_is_not_called_any_more(
     scopes = [trio.CancelScope(), trio.CancelScope()]
     called: list[int] = []
 
-    def ready(number: int) -> bool:
+    def ready(number: int, _now: float) -> bool:
         called.append(number)
         scopes[1 - number].cancel()
         return False
@@ -153,7 +153,7 @@ async def test_one_that_cancels_its_own_task_is_over(has_epoll: bool, sockets: E
     there.send(b"x")
     with trio.CancelScope() as scope:
 
-        def ready() -> bool:
+        def ready(_now: float) -> bool:
             here.recv(100)
             scope.cancel()
             return False
@@ -169,7 +169,7 @@ async def test_others_have_their_turn_between_many_that_are_ready(sockets: ExitS
     served = 0
     most = 0
 
-    def ready() -> bool:
+    def ready(_now: float) -> bool:
         nonlocal served
         served += 1
         return True
