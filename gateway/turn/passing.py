@@ -53,30 +53,36 @@ class Inlet:
         self._passes = passes
         self._keeps = keeps
         self._passed_events = 0
-        self.is_on_its_way = False
-        """Whether an input was sent that nobody has looked at; whoever does, says so here."""
+        self._on_their_way = 0
+        """Inputs that were sent, and nobody has looked at."""
+        self.is_closed = False
 
     def __repr__(self) -> str:
-        return f"<Inlet, on its way={self.is_on_its_way}>"
+        return f"<Inlet, {self._on_their_way} on their way>"
 
     def take(self, batch: Batch, at: float) -> bool:
         """Hand a batch past the turn's tasks, if it may pass (ports.Inputs)."""
-        return not self.is_on_its_way and self._passes(batch, at, at)
+        return not self._on_their_way and self._passes(batch, at, at)
+
+    def was_looked_at(self) -> None:
+        """An input that was sent is seen to: what comes behind it may pass."""
+        self._on_their_way -= 1
 
     async def send(self, value: Stamped, /) -> None:
         """Hand an input over (ports.Inputs)."""
         arrived, at = value
-        if isinstance(arrived, Batch) and not self.is_on_its_way and self._passes(arrived, at, trio.current_time()):
+        if isinstance(arrived, Batch) and not self._on_their_way and self._passes(arrived, at, trio.current_time()):
             self._passed_events += len(arrived.events)
             if self._passed_events >= limits.BATCH_EVENTS_MAX:  # an adapter may not have waited for what it sends
                 self._passed_events = 0
                 await trio.lowlevel.checkpoint()
         elif not (isinstance(arrived, Opened) and self._keeps(arrived, at)):
-            self.is_on_its_way = True
+            self._on_their_way += 1
             await self._channel.send(value)
 
     def close(self) -> None:
         """The attempt is over: what refers back to its turn is let go (`Writing.turn_has_ended`)."""
+        self.is_closed = True
         self._channel.close()
         self._passes = self._keeps = _nothing
 

@@ -144,12 +144,13 @@ class RunningTurn:
         except LedgerUnavailable:
             self._mail.append((GatewayFailed(STORE_AWAY), trio.current_time()))
         while self._mail or self._turn.phase is not Phase.DONE:
-            if not self._mail:
-                await self._wait()
+            inlet = None if self._mail else await self._wait()
             self._look_after_client(trio.current_time())
             if not self._is_passing_on:
                 await let_the_instant_pass()
             await self._step_all()
+            if inlet is not None:
+                inlet.was_looked_at()
 
     async def _read_upstream(self, route: Route, reading: Reading) -> None:
         with reading.scope:
@@ -182,18 +183,18 @@ class RunningTurn:
 
     # --- waiting ------------------------------------------------------------------------------------------------
 
-    async def _wait(self) -> None:
-        """For the next input, or for whatever else is due first. While frames wait for the writer nobody listens to the
-        upstream."""
+    async def _wait(self) -> Inlet | None:
+        """For the next input, and whence it came, or for whatever else is due first. While frames wait for the writer
+        nobody listens to the upstream."""
         with trio.CancelScope(deadline=self._wait_deadline) as self._waiting:
             try:
                 if self._reading is not None and not self._writing.is_behind:
                     self._mail.append(await self._reading.inputs.receive())
-                    self._reading.inlet.is_on_its_way = False
-                    return
+                    return self._reading.inlet
             except trio.EndOfChannel:
                 pass  # the attempt has said all that it will
             await trio.sleep_forever()
+        return None
 
     @property
     def _wait_deadline(self) -> float:
@@ -336,10 +337,10 @@ class RunningTurn:
         """Nobody listens to the attempt any more; one that has told its end may be read to it (E9)."""
         if self._reading is not None:
             self._reading.inputs.close()
-            if drains:
-                self._reading.scope.deadline = trio.current_time() + limits.UPSTREAM_DRAIN_SECONDS_MAX
-            else:
+            if not drains:
                 self._reading.scope.cancel()
+            elif not self._reading.inlet.is_closed:
+                self._reading.scope.deadline = trio.current_time() + limits.UPSTREAM_DRAIN_SECONDS_MAX
 
     def _note_request_id(self, arrived: Input) -> None:
         match arrived:

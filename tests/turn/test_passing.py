@@ -4,7 +4,8 @@ The client takes the first delta at 1 s in the ordinary way: it commits the turn
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 import trio
@@ -13,13 +14,15 @@ import trio.testing
 from gateway import limits
 from gateway.core.events import Event, EventClass
 from gateway.core.messages import Batch, Head, Opened, Taken, Tick
+from gateway.core.sse import read_block
 from gateway.lock.driver import Client, Message
 from gateway.lock.virtual import virtual_run
-from gateway.ports import Stamped
+from gateway.ports import Inputs, Stamped, UpstreamCall
 from gateway.turn.passing import Inlet
 from gateway.upstream.scripted import Break, Silence, Step
+from gateway.upstream.sse import SSEUpstream
 from support.gateways import play, turn, words_of_failure, world
-from support.virtual import in_every_order
+from support.virtual import in_every_order, in_orders
 from support.voices import ANSWERED, NEUTRAL, A, B, repeat
 
 DELTA = "output_text.delta"
@@ -206,6 +209,41 @@ async def test_a_failure_leaves_behind_the_rest(door: str) -> None:
     assert {at for at, _ in client.times[3:]} == {20.0}
 
 
+@pytest.mark.usefixtures("each_transport")
+@in_every_order
+async def test_nothing_passes_what_is_still_worked_on(door: str) -> None:
+    """E10, M3: an item of megabytes is looked through beside the loop; what came behind it waits."""
+
+    async def run_slowly(work: Callable[[], Any]) -> Any:
+        await trio.sleep(1)
+        return work()
+
+    item = A.output("response.output_item.done", item={"type": "message", "text": "x" * limits.INLINE_BODY_BYTES_MAX})
+    reply = A.reply(*STREAM, 1.0, item, 0.25, A.delta(), 0.25, A.delta(), 2.0, A.completed())
+    client = await play(world(reply, route='model = "another"', run_aside=run_slowly), door)
+    assert client.told == [*HELD, DELTA, "output_item.done", DELTA, DELTA, "completed"]
+
+
+@in_orders(20)
+async def test_what_comes_without_a_wait_keeps_its_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    """E10: an upstream's frames may lie ready, one behind the other, whatever is done with each of them."""
+    blocks = [A.created, A.in_progress]
+    for number in range(2, 200, 3):
+        blocks += [A.delta(number=number), NEUTRAL, A.delta(number=number + 1), A.delta(number=number + 2)]
+    blocks.append(A.completed())
+
+    async def tell_all(_self: SSEUpstream, _call: UpstreamCall, inputs: Inputs) -> None:
+        await inputs.send((Opened(Head()), trio.current_time()))
+        for block in blocks:
+            event = read_block(block)
+            assert event is not None
+            await inputs.send((Batch([event]), trio.current_time()))
+
+    monkeypatch.setattr(SSEUpstream, "attempt", tell_all)
+    client = await play(world(A.answer()), "http")
+    assert client.body == b"".join(blocks)
+
+
 # --- among others -------------------------------------------------------------------------------------------------
 
 
@@ -246,7 +284,8 @@ async def test_what_goes_through_the_channel_is_not_overtaken() -> None:
     async def look() -> None:
         async for _arrived, at in receiving:
             came.append(at)
-            inlet.is_on_its_way = at < 3
+            for _ in range(3 if at == 3 else 0):
+                inlet.was_looked_at()
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(look)
@@ -274,7 +313,8 @@ async def test_a_head_waits_for_what_comes_behind_it(is_kept: bool) -> None:
 
     inlet = Inlet(sending, lambda _batch, _at, _now: True, keeps)
     await inlet.send((Opened(Head()), 1.0))
-    assert (kept, inlet.is_on_its_way, receiving.statistics().current_buffer_used) == ([1.0], not is_kept, not is_kept)
+    assert (kept, receiving.statistics().current_buffer_used) == ([1.0], not is_kept)
+    assert inlet.take(Batch([OUTPUT_EVENT]), 1.0) is is_kept
     receiving.close()
     if not is_kept:
         with pytest.raises(trio.BrokenResourceError):
