@@ -141,7 +141,7 @@ class Writer:
         self._is_writing = False
         self._hangs_at = math.inf
         """When the batch that is under way hangs."""
-        self._is_watched = trio.Event()
+        self._watch = trio.CancelScope()
         self._is_closing = False
         self._is_closed = False
         self.on_answer: Callable[[Work, Answer], None] | None = None
@@ -269,7 +269,8 @@ class Writer:
         """One that is abandoned in its thread goes on there: the database stays its own."""
         self._is_writing = True
         self._hangs_at = trio.current_time() + (WRITE_BATCH_SECONDS_MAX if self._away is None else RETRY_SECONDS)
-        self._is_watched.set()
+        if self._hangs_at < self._watch.deadline:
+            self._watch.deadline = self._hangs_at
         outcome: list[Answer] | Exception
         try:
             outcome = await self._run_blocking(partial(self._commit, works))
@@ -288,12 +289,10 @@ class Writer:
         """One that hangs is a store that is away; what comes while it hangs is spooled like what it holds. A batch that
         does not hang costs no wake-up: the watch looks when the first that it knows of would."""
         while True:
-            if self._hangs_at == math.inf:
-                self._is_watched = trio.Event()
-                await self._is_watched.wait()
+            with trio.CancelScope(deadline=self._hangs_at) as self._watch:
+                await trio.sleep_forever()
             hangs_at = self._hangs_at
-            await trio.sleep_until(hangs_at)
-            if self._hangs_at == hangs_at:
+            if hangs_at <= trio.current_time():
                 await self._store_is_away(self._away or NO_ANSWER)
                 if self._hangs_at == hangs_at:
                     self._hangs_at = trio.current_time() + RETRY_SECONDS

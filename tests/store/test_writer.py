@@ -473,6 +473,25 @@ async def test_what_is_insisted_on_is_spooled_while_the_store_hangs() -> None:
         assert scene.spool.works == [resolve(0), resolve(1), resolve(2)]
 
 
+async def test_a_retry_that_hangs_is_noticed_in_a_retry_s_time() -> None:
+    """B1: what is insisted on while it hangs is spooled then, and not when the write before it would have hung."""
+    async with writing() as (scene, nursery):
+        store = HangingStore(nursery, scene)
+        scene.store.away = StoreAway("the connection is dead")
+        nursery.start_soon(scene.insist, resolve(0))
+        await trio.sleep(0.5)
+        store.returns.set()
+        await settled()
+        assert (store.writer.is_away, store.writes) == (True, 1)
+
+        store.returns = trio.Event()
+        await trio.sleep(RETRY_SECONDS)
+        assert store.writes == 2
+        store.writer.insist_later(resolve(1))
+        await trio.sleep(RETRY_SECONDS + 0.1)
+        assert scene.spool.works == [resolve(0), resolve(1)]
+
+
 async def test_a_write_that_hung_and_returns_counts() -> None:
     """B1: its answers go to those who still wait, the rest is written behind it, and nothing is left in the spool."""
     async with writing() as (scene, nursery):
