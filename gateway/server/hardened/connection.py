@@ -307,6 +307,8 @@ class HardenedServer(TCPServer):
         if patience.deadline <= trio.current_time():
             await self.protocol.time_out()
             return
+        if patience.idle_until > trio.current_time():  # a request that waited behind an answer has begun meanwhile
+            return
         patience.idle(inf)
         with trio.CancelScope(shield=True):  # a close is bounded
             await self._initiate_server_close()

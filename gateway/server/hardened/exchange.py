@@ -157,6 +157,7 @@ class Exchange:
             await self._fail()
         finally:
             await self._end_early()  # noqa: ASYNC102 - its writes and closes have their own bounds
+            self.scope, self._inbox = {}, None  # the connection keeps this, in a ring, until something follows
 
     async def _fail(self) -> None:
         await self._ground.config.log.exception("Error in ASGI Framework")

@@ -109,6 +109,7 @@ class HardenedHTTP1(H11Protocol):
         if not isinstance(event, RawData):
             self._is_over = True
             await super().handle(event)
+            self._share.end()
             return
         if self._receiving.locked():
             await self._receiving.acquire()
@@ -219,7 +220,8 @@ class HardenedHTTP1(H11Protocol):
     # --- h11's events -----------------------------------------------------------------------------------------------
 
     async def _handle_events(self) -> None:
-        while not await self._has_all():
+        """Until more has to come. While one waits, the answer may end, and with it what was read."""
+        while self.connection is not NOTHING_READ and not await self._has_all():
             if self.connection.they_are_waiting_for_100_continue and self._continuing is not self.connection:
                 self._continuing = self.connection
                 self.task_group.spawn(self._tell_to_continue, self.connection)

@@ -34,10 +34,12 @@ class InboundBytes:
 
 
 class Share:
-    """One connection's bytes. What is given back twice is given back once: its end gives back all."""
+    """One connection's bytes. What is given back twice is given back once: its end gives back all, and what is taken
+    behind that is nobody's to give back, so it is not counted."""
 
     def __init__(self, whole: InboundBytes) -> None:
         self._whole = whole
+        self._has_ended = False
         self.taken = 0
 
     def __repr__(self) -> str:
@@ -45,6 +47,8 @@ class Share:
 
     def take(self, size_bytes: int) -> bool:
         """Whether there is room for bytes that have come."""
+        if self._has_ended:
+            return True
         has_room = self._whole.take(size_bytes)
         self.taken += size_bytes if has_room else 0
         return has_room
@@ -58,3 +62,8 @@ class Share:
     def give_all_back(self) -> None:
         """Nobody holds any."""
         self.give_back(self.taken)
+
+    def end(self) -> None:
+        """The connection is over. What it brought is let go by whoever still works on it, when that is done."""
+        self.give_all_back()
+        self._has_ended = True

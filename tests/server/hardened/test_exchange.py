@@ -15,14 +15,27 @@ import pytest
 import trio
 from hypercorn.utils import UnexpectedMessageError
 
-from gateway.beside_asgi import BODY, DIRECT, LEAVING
+from gateway.beside_asgi import BODY, DIRECT, INBOUND, LEAVING
 from gateway.core.messages import Taken
 from gateway.lock.virtual import virtual_run
 from gateway.server.hardened.exchange import Exchange
 from gateway.server.hardened.http1 import HardenedHTTP1
 from gateway.server.hardened.inbound import InboundBytes
 from gateway.server.hardened.patience import Pace
-from server.hardened.exchange_cases import CASES, END, LENGTHLESS, App, Seen, Step, echo, piece, post, whole_body
+from server.attacks.wire import request
+from server.hardened.exchange_cases import (
+    CASES,
+    END,
+    LENGTHLESS,
+    App,
+    Seen,
+    Step,
+    early,
+    echo,
+    piece,
+    post,
+    whole_body,
+)
 from server.hardened.stage import PLANE, Stage, connected, socket_stream_pair
 from server.hardened.test_framing import received_by_h11
 
@@ -105,6 +118,31 @@ async def test_of_a_bodys_bytes_no_more_are_held_than_may_be() -> None:
         answers = b"".join(seen.heard.values())
         assert (answers.count(b"HTTP/1.1 200 "), answers.count(b"HTTP/1.1 503 ")) == (2, 1)
         assert (inbound.taken, seen.cuts, seen.refused) == (0, ["inbound_bytes_max"], ["too_many_turns"])
+
+
+async def test_an_answer_that_ends_while_the_bodys_end_waits_for_room_leaves_the_connection_as_it_is() -> None:
+    """Ten pieces fill what waits for the app; it answers before it has read any."""
+    unread = request("POST / HTTP/1.1", "transfer-encoding: chunked", body=b"1\r\n{\r\n" * 10 + b"0\r\n\r\n")
+    for plane in PLANES:
+        seen = await play(early, [unread + post()], plane)
+        answers = b"".join(seen.heard.values())
+        assert (answers.count(b"HTTP/1.1 413 "), seen.cuts) == (2, [])
+        assert seen.ended_at == SETTINGS["keep_alive_timeout"]
+
+
+async def test_what_is_taken_for_a_peer_that_has_left_is_not_kept() -> None:
+    """X2: a body may still be decoded when its connection is over, and nobody is left to give its bytes back."""
+    for plane in PLANES:
+        inbound = InboundBytes(1000)
+
+        async def decode(_seen: Seen, scope: Any, receive: Any, _send: Any) -> None:
+            share = scope["state"][INBOUND]
+            await whole_body(receive)
+            await trio.sleep(5)
+            assert share.take(900)
+
+        await play(decode, [post(), 1.0, "whole", 10.0], plane, inbound=inbound)
+        assert inbound.taken == 0
 
 
 async def test_the_last_request_that_a_connection_may_have_is_told_so() -> None:
@@ -261,6 +299,33 @@ async def test_nothing_of_a_request_stays_behind_in_a_ring() -> None:
             for _ in range(3):
                 await stage.say(post())
             assert [exchange() for exchange in held] == [None] * 3
+    finally:
+        gc.enable()
+
+
+class Kept:
+    """Something of a request."""
+
+
+@pytest.mark.usefixtures("straight")
+async def test_nothing_of_a_request_stays_behind_when_its_connection_is_over() -> None:
+    """Its head has a credential."""
+    kept: list[weakref.ref[Kept]] = []
+
+    async def app(scope: Any, receive: Any, _send: Any) -> None:
+        scope["kept"] = value = Kept()
+        kept.append(weakref.ref(value))
+        while (await receive())["type"] != "http.disconnect":
+            pass
+
+    gc.collect()
+    gc.disable()
+    try:
+        async with connected(app) as stage:
+            await stage.client.send_all(post())
+            await stage.client.aclose()
+            await stage.ended.wait()
+            assert [reference() for reference in kept] == [None]
     finally:
         gc.enable()
 
