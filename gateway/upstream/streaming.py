@@ -15,6 +15,7 @@ from contextlib import suppress
 from functools import partial
 
 import structlog
+import trio
 
 from gateway import limits
 from gateway.aside import Aside
@@ -63,6 +64,7 @@ class EventStream:
     async def _run(self) -> Failure | None:
         while True:  # noqa: ASYNC913 - it goes round only behind a read
             await self._answer.pass_on(self._take)
+            self._at = trio.current_time()  # what is left is seen to from here on: a clock that ran out before has won
             if self._left == b"":
                 self._decoder.end()
                 return await self._end()
