@@ -39,7 +39,6 @@ CONTINUE_SECONDS: Final = 0.05
 TIMED_OUT: Final = 408
 UNAVAILABLE: Final = 503
 WHY: Final = {TIMED_OUT: Cut.SLOW, UNAVAILABLE: Cut.NO_MEMORY}
-BLANK: Final = b"\r\n"
 CLOSE: Final = b"connection", b"close"
 
 
@@ -113,8 +112,8 @@ class HardenedHTTP1(H11Protocol):
             return
         if self._receiving.locked():
             await self._receiving.acquire()
-        else:  # the same without a pass of the scheduler
-            self._receiving.acquire_nowait()
+        else:
+            self._receiving.acquire_nowait()  # the same without a pass of the scheduler
         try:
             await self._receive(self._take_behind() + event.data)
         finally:
@@ -144,7 +143,7 @@ class HardenedHTTP1(H11Protocol):
             await self._keep_behind(data)
 
     async def _receive_head(self, data: bytes) -> None:
-        rest = data if self._guard.has_begun else data.lstrip(BLANK)  # blank lines before a request are none of it
+        rest = data if self._guard.has_begun else data.lstrip(b"\r\n")  # blank lines before a request are none of it
         if data and not rest:
             return
         if self.connection is NOTHING_READ and self._straight:
@@ -202,11 +201,13 @@ class HardenedHTTP1(H11Protocol):
         if not self._share.take(len(piece)):
             await self._refuse(UNAVAILABLE)
             return
+        begun = trio.current_time()
         if len(piece) < exchange.missing_bytes:
-            self.patience.advance(len(piece), trio.current_time())
+            self.patience.advance(len(piece), begun)
         else:
             self.patience.rest()
         await exchange.bring(piece)
+        self.patience.excuse(trio.current_time() - begun)
         if behind and self.stream is exchange:
             await self._keep_behind(behind)
 
@@ -261,8 +262,10 @@ class HardenedHTTP1(H11Protocol):
             if not self._share.take(len(event.data)):
                 await self._refuse(UNAVAILABLE)
                 return False
-            self.patience.advance(len(event.data), trio.current_time())
+            begun = trio.current_time()
+            self.patience.advance(len(event.data), begun)
             await self.stream.handle(Body(stream_id=STREAM_ID, data=bytes(event.data)))
+            self.patience.excuse(trio.current_time() - begun)
         elif isinstance(event, h11.EndOfMessage):
             self.patience.rest()
             await self.stream.handle(EndBody(stream_id=STREAM_ID))

@@ -79,6 +79,11 @@ class Patience:
         due = min(self.deadline + earned + waited_seconds, now + self._pace.body_pause_seconds)
         self._await(min(due, self._whole_by))
 
+    def excuse(self, waited_seconds: float) -> None:
+        """What had come was not read for so long: that is none of the peer's doing."""
+        if waited_seconds and self.deadline < inf:
+            self._await(self.deadline + waited_seconds)
+
     def rest(self) -> None:
         """Nothing is due from the peer."""
         self._whole_by = inf

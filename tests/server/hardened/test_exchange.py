@@ -21,6 +21,7 @@ from gateway.lock.virtual import virtual_run
 from gateway.server.hardened.exchange import Exchange
 from gateway.server.hardened.http1 import HardenedHTTP1
 from gateway.server.hardened.inbound import InboundBytes
+from gateway.server.hardened.inbox import WAITING_BYTES_MAX
 from gateway.server.hardened.patience import Pace
 from server.attacks.wire import request
 from server.hardened.exchange_cases import (
@@ -34,6 +35,7 @@ from server.hardened.exchange_cases import (
     echo,
     piece,
     post,
+    slow,
     whole_body,
 )
 from server.hardened.stage import PLANE, Stage, connected, socket_stream_pair
@@ -128,6 +130,13 @@ async def test_an_answer_that_ends_while_the_bodys_end_waits_for_room_leaves_the
         answers = b"".join(seen.heard.values())
         assert (answers.count(b"HTTP/1.1 413 "), seen.cuts) == (2, [])
         assert seen.ended_at == SETTINGS["keep_alive_timeout"]
+
+
+async def test_a_peer_is_not_slow_while_nobody_reads_what_it_has_sent() -> None:
+    """The app begins to read after half a minute, which is longer than a body may pause."""
+    for plane in PLANES:
+        seen = await play(slow, [post(bytes(2 * WAITING_BYTES_MAX))], plane)
+        assert (b"".join(seen.heard.values())[:12], seen.cuts) == (b"HTTP/1.1 200", [])
 
 
 async def test_what_is_taken_for_a_peer_that_has_left_is_not_kept() -> None:
