@@ -225,6 +225,7 @@ class DirectAnswer:
         connection, self._connection = self._connection, None
         if connection is None:
             return
+        self._decoder.let_go()
         if self._pool is not None and self._decoder.may_serve_again:
             self._pool.put(connection, trio.current_time())
         else:

@@ -96,6 +96,10 @@ class ResponseDecoder:
             raise Cut
         self.is_complete = self.is_over = True
 
+    def let_go(self) -> None:
+        """Nothing is decoded any more: it and its parser refer to each other, and would wait for the collector."""
+        del self._parser
+
     def forget_headers(self) -> None:
         """Of the head, which was read."""
         if self.head is not None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from weakref import ref
 
 import pytest
 import trio
@@ -38,6 +40,20 @@ async def calling(port: int) -> AsyncIterator[DirectCaller]:
     caller = DirectCaller(f"http://127.0.0.1:{port}/v1")
     yield caller
     await caller.aclose()
+
+
+async def test_nothing_of_an_answer_waits_for_the_collector_of_garbage() -> None:
+    """Issue 7: it would look through all that lives, for each few turns."""
+    async with raw_peer((WHOLE, OPEN)) as peer, calling(peer.port) as caller:
+        answer = await caller.call("POST", "/responses", [], b"")
+        decoder = ref(answer._decoder)
+        gc.disable()
+        try:
+            await whole(answer)
+            del answer
+            assert decoder() is None
+        finally:
+            gc.enable()
 
 
 # --- the request -------------------------------------------------------------------------------------------------
