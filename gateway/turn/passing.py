@@ -56,6 +56,7 @@ class Inlet:
         self._on_their_way = 0
         """Inputs that were sent, and nobody has looked at."""
         self.is_closed = False
+        """Whether the attempt has told all that it will."""
 
     def __repr__(self) -> str:
         return f"<Inlet, {self._on_their_way} on their way>"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from gateway.aside import Aside
-from gateway.core.alias import with_model
+from gateway.core.alias import CARRY_A_RESPONSE, with_model
 from gateway.core.messages import Batch
 from gateway.ports import Order, Route, UpstreamCall
 
@@ -28,6 +28,8 @@ async def call_of(order: Order, route: Route, aside: Aside) -> UpstreamCall:
 
 
 async def named(batch: Batch, model: str, aside: Aside) -> Batch:
-    """What came down, with the model's name as its client knows it (M3)."""
-    size_bytes = sum(len(event.data) for event in batch.events)
+    """What came down, with the model's name as its client knows it (M3). Most of it names none."""
+    size_bytes = sum([len(event.data) for event in batch.events if event.kind in CARRY_A_RESPONSE])
+    if not size_bytes:
+        return batch
     return await aside.run(size_bytes, lambda: Batch([with_model(event, model) for event in batch.events]))

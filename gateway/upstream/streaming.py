@@ -47,7 +47,7 @@ class EventStream:
         self._left: bytes | Taken | None = None
         """What has come and was not handed over: events, or bytes of which none were read yet, b"" at the end."""
         self._at = -math.inf
-        """When it came."""
+        """When it was seen to."""
 
     def __repr__(self) -> str:
         return f"<EventStream of {self._answer!r}, {self._parser}>"
@@ -74,7 +74,6 @@ class EventStream:
 
     def _take(self, chunk: bytes, at: float) -> bool:
         """What one read brought, handed over now; False if there is something to wait for, or nothing more comes."""
-        self._at = at
         if not (chunk and self._is_plain):
             self._left = chunk
             return False

@@ -20,6 +20,7 @@ from gateway.lock.virtual import virtual_run
 from gateway.ports import Inputs, Stamped, UpstreamCall
 from gateway.turn.passing import Inlet
 from gateway.upstream.scripted import Break, Silence, Step
+from gateway.upstream.scripts import event, response_object
 from gateway.upstream.sse import SSEUpstream
 from support.gateways import play, turn, words_of_failure, world
 from support.virtual import in_every_order, in_orders
@@ -212,16 +213,17 @@ async def test_a_failure_leaves_behind_the_rest(door: str) -> None:
 @pytest.mark.usefixtures("each_transport")
 @in_every_order
 async def test_nothing_passes_what_is_still_worked_on(door: str) -> None:
-    """E10, M3: an item of megabytes is looked through beside the loop; what came behind it waits."""
+    """E10, M3: a response of megabytes is renamed beside the loop; what came behind it waits."""
 
     async def run_slowly(work: Callable[[], Any]) -> Any:
         await trio.sleep(1)
         return work()
 
-    item = A.output("response.output_item.done", item={"type": "message", "text": "x" * limits.INLINE_BODY_BYTES_MAX})
-    reply = A.reply(*STREAM, 1.0, item, 0.25, A.delta(), 0.25, A.delta(), 2.0, A.completed())
+    response = response_object("resp_a", "in_progress", instructions="x" * limits.INLINE_BODY_BYTES_MAX)
+    large = event("response.in_progress", sequence_number=3, response=response)
+    reply = A.reply(*STREAM, 1.0, large, 0.25, A.delta(), 0.25, A.delta(), 2.0, A.completed())
     client = await play(world(reply, route='model = "another"', run_aside=run_slowly), door)
-    assert client.told == [*HELD, DELTA, "output_item.done", DELTA, DELTA, "completed"]
+    assert client.told == [*HELD, DELTA, "in_progress", DELTA, DELTA, "completed"]
 
 
 @in_orders(20)
@@ -235,9 +237,9 @@ async def test_what_comes_without_a_wait_keeps_its_order(monkeypatch: pytest.Mon
     async def tell_all(_self: SSEUpstream, _call: UpstreamCall, inputs: Inputs) -> None:
         await inputs.send((Opened(Head()), trio.current_time()))
         for block in blocks:
-            event = read_block(block)
-            assert event is not None
-            await inputs.send((Batch([event]), trio.current_time()))
+            read = read_block(block)
+            assert read is not None
+            await inputs.send((Batch([read]), trio.current_time()))
 
     monkeypatch.setattr(SSEUpstream, "attempt", tell_all)
     client = await play(world(A.answer()), "http")

@@ -13,7 +13,7 @@ tests/server/hardened shows each fault on the stock classes, so that a release t
 | at the end a connection accepted just before is closed unheard | has a moment to say what it wants | connection.py |
 | a write is a lock, a scope and three waits | tries the socket first (fast plane) | connection.py |
 | each piece of a body or message passes four layers | may be framed and written at once (fast plane) | direct.py |
-| a plain POST passes all the layers, both ways | its app has it straight (fast plane) | posts.py, exchange.py |
+| a plain POST passes all the layers, both ways | its app has it straight (fast plane) | plain_posts.py, exchange.py |
 | the idle timer is a task for each request | is the deadline of the connection's read | connection.py |
 | each connection waits for the process's end | is told of it | context.py |
 | a slow app's full queue keeps the disconnect from it | it never waits; bytes are counted | inbox.py |

@@ -1,4 +1,4 @@
-"""A plain POST and its answer (posts.py), for an app that takes it straight: no h11, no layers, one object.
+"""A plain POST and its answer (plain_posts.py), for an app that takes it straight: no h11, no layers, one object.
 
 To the protocol it is what h11's connection and Hypercorn's stream are for any other request, and speaks of itself in
 h11's states; to the app it is ASGI's `receive` and `send`, and its short ways (beside_asgi.py).
@@ -22,7 +22,7 @@ from gateway.beside_asgi import BODY, DIRECT, LEAVING, Straight, straight_posts
 from gateway.core.messages import Taken
 from gateway.server.hardened.direct import BODILESS, ShortWay, chunk
 from gateway.server.hardened.inbox import Inbox
-from gateway.server.hardened.posts import Post, answer_head
+from gateway.server.hardened.plain_posts import Post, answer_head
 
 END: Final = b"0\r\n\r\n"
 DISCONNECT: Final = {"type": "http.disconnect"}

@@ -1,7 +1,7 @@
 """HTTP/1.1 on one connection: strict about heads, watchful behind bodies, no other protocol.
 
 bytes --> a head is due:    HeadGuard --> h11 --> a request, its stream, its app
-                            or posts.py --> an Exchange, its app (fast plane, plain POSTs)
+                            or plain_posts.py --> an Exchange, its app (fast plane, plain POSTs)
           a body is due:    h11, or its Exchange --> the app
           an answer is due: they wait for their cycle, so that the reader goes on and sees the peer leave
           a WebSocket's:    its stream
@@ -27,7 +27,7 @@ from gateway.server.hardened.direct import DirectBody, DirectTexts, ShortWay
 from gateway.server.hardened.exchange import NOTHING_READ, Exchange, scope_of, straight_apps
 from gateway.server.hardened.heads import BAD_REQUEST, TARGET, HeadGuard, is_valid_upgrade, refusal_of
 from gateway.server.hardened.patience import Patience
-from gateway.server.hardened.posts import Post, answer_head, read_post
+from gateway.server.hardened.plain_posts import Post, answer_head, read_post
 from gateway.server.hardened.refusals import REASONS, refusal
 from gateway.server.hardened.settings import Cut, settings_of
 from gateway.server.hardened.websockets import HardenedWebSocket

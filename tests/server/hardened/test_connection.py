@@ -15,6 +15,7 @@ from gateway.server.hardened.http1 import CONTINUE_SECONDS, HardenedHTTP1
 from gateway.server.hardened.websockets import EARLY_BYTES_MAX, OPENING_SECONDS_MAX
 from server.attacks.websocket_cases import HANDSHAKE
 from server.attacks.wire import request
+from server.hardened.exchange_cases import cancelled_by_the_disconnect
 from server.hardened.stage import answering, connected
 
 pytestmark = [pytest.mark.trio(run=virtual_run), pytest.mark.usefixtures("plane")]
@@ -131,13 +132,7 @@ async def test_an_app_that_is_cancelled_by_its_own_disconnect_leaves_a_connectio
 
     async def hasty(_scope: Any, receive: Any, send: Any) -> None:
         async with trio.open_nursery() as nursery:
-
-            async def hear() -> None:
-                while (await receive())["type"] != "http.disconnect":
-                    pass
-                nursery.cancel_scope.cancel()
-
-            nursery.start_soon(hear)
+            nursery.start_soon(cancelled_by_the_disconnect, receive, nursery)
             await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"0")]})
             await send({"type": "http.response.body"})
             await trio.sleep_forever()

@@ -2,8 +2,8 @@
 
 Plain is what clients send to a door: HTTP/1.1, one length in digits, each header once, and nothing that asks for more
 than an answer. Of any other head nothing is said here: the guard vets it (heads.py), and h11 reads it. What is read
-here would pass the guard; tests/server/hardened/test_posts.py holds all three against each other. Each pattern looks at
-a byte once, so time is linear.
+here would pass the guard; tests/server/hardened/test_plain_posts.py holds all three against each other. Each pattern
+looks at a byte once, so time is linear.
 """
 
 from __future__ import annotations

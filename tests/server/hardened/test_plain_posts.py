@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.server.hardened.heads import HeadGuard, is_valid_upgrade, refusal_of
-from gateway.server.hardened.posts import Post, answer_head, read_post
+from gateway.server.hardened.plain_posts import Post, answer_head, read_post
 from server.attacks.mutations import mutated
 
 PATHS = {b"/v1/responses", b"/"}
