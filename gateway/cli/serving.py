@@ -38,6 +38,9 @@ from gateway.store.database import StoreAway, StoreUnusable
 
 logger = structlog.get_logger("gateway.server")
 
+YOUNG_OBJECTS_MAX: Final = 10_000
+"""So many objects come between two looks for garbage among them. A turn leaves none, for nothing of it is in a ring: at
+the interpreter's own 700 they were looked through for nothing, which was a tenth of a short turn."""
 CUT_SHORT: Final = 1
 """The exit code after a second signal: turns were cut."""
 
@@ -64,6 +67,7 @@ def tell_last_good(gateway: Gateway, problems: Sequence[str]) -> None:
 
 def run_until_stopped(main: Callable[[], Awaitable[bool]], named: str = "") -> None:
     """The process's Trio run, its end as an exit code. `named` leads what is wrong with the address."""
+    gc.set_threshold(YOUNG_OBJECTS_MAX)
     try:
         hardened.install()  # it is told here, and not by a traceback out of the run
         ended_by_itself = trio.run(main)
