@@ -2,6 +2,7 @@
 #
 #   repository                                    the checkout, an absolute path
 #   find_python                                   prints the interpreter to use, or says why there is none
+#                                                 (PYTHON=... names it; else the first of PATH that its builder optimized)
 #   find_python_version 3.13                      prints an interpreter of exactly that version, or fails silently
 #   prepare_environment DIRECTORY LOCK PYTHON     makes or refreshes DIRECTORY with what LOCK pins, and this project
 #   node_is_usable                                whether there is Node 18 or newer, and npm
@@ -11,9 +12,54 @@
 
 repository="$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd -P)"
 
-# A name on PATH proves nothing: pyenv leaves shims that only print an error, distributions ship Python without venv.
+# Where a distribution keeps its own Python, which it builds optimized.
+distribution_bin="${DISTRIBUTION_BIN:-/usr/bin}"
+
+# A name on PATH proves nothing: pyenv leaves shims that only print an error.
 starts() {
-    "$1" -c 'import sys, ensurepip, sqlite3, ssl, venv; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1
+    "$1" -c 'import sys, sqlite3, ssl, venv; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1
+}
+
+# Built with profiles, the interpreter is a fifth to a third faster. pyenv leaves that out unless it is asked for; a
+# distribution's Python does not tell of it in its arguments.
+is_optimized() {
+    "$1" -c 'import sys, sysconfig
+sys.exit(sys.base_prefix != "/usr" and "--enable-optimizations" not in (sysconfig.get_config_var("CONFIG_ARGS") or ""))' \
+        >/dev/null 2>&1
+}
+
+# The wheel of pip that a Python brings for its environments. Debian's brings none; any other one's serves it as well.
+pip_of() {
+    "$1" -c 'import ensurepip, pathlib
+print(next((pathlib.Path(ensurepip.__file__).parent / "_bundled").glob("pip-*.whl")))' 2>/dev/null
+}
+
+any_pip() {
+    local candidate
+    for candidate in python3.13 python3.12 python3.11 python3 "${PYENV_ROOT:-$HOME/.pyenv}"/versions/3.*/bin/python; do
+        pip_of "$candidate" && return
+    done
+    return 1
+}
+
+can_make_environments() {
+    starts "$1" && { pip_of "$1" || any_pip; } >/dev/null
+}
+
+# The first of these that its builder optimized, else the first that can be used at all; VERSION may be empty.
+best_of() {
+    local version=$1 candidate found=
+    shift
+    for candidate in "$@"; do
+        if can_make_environments "$candidate" && [[ -z $version || $(version_of "$candidate") == "$version" ]]; then
+            if is_optimized "$candidate"; then
+                executable_of "$candidate"
+                return
+            fi
+            found="${found:-$candidate}"
+        fi
+    done
+    [[ -n $found ]] && executable_of "$found"
 }
 
 executable_of() {
@@ -21,34 +67,23 @@ executable_of() {
 }
 
 find_python() {
-    local candidate
     if [[ -n ${PYTHON:-} ]]; then
-        if ! starts "$PYTHON"; then
+        if ! can_make_environments "$PYTHON"; then
             echo "error: PYTHON=$PYTHON is no Python 3.11 or newer that starts and has venv, ssl and sqlite3" >&2
             return 1
         fi
         executable_of "$PYTHON"
         return
     fi
-    for candidate in python3.13 python3.12 python3.11 python3; do
-        if starts "$candidate"; then
-            executable_of "$candidate"
-            return
-        fi
-    done
+    best_of "" python3.13 python3.12 python3.11 python3 "$distribution_bin/python3" && return
     echo "error: no Python 3.11 or newer that starts and has venv, ssl and sqlite3 is on PATH; set PYTHON to one" >&2
     return 1
 }
 
 find_python_version() {
-    local version=$1 candidate
-    for candidate in "python$version" "${PYENV_ROOT:-$HOME/.pyenv}/versions/$version"*/bin/python; do
-        if starts "$candidate" && [[ $(version_of "$candidate") == "$version" ]]; then
-            executable_of "$candidate"
-            return
-        fi
-    done
-    return 1
+    local version=$1
+    best_of "$version" "python$version" "$distribution_bin/python$version" \
+        "${PYENV_ROOT:-$HOME/.pyenv}/versions/$version"*/bin/python
 }
 
 version_of() {
@@ -62,7 +97,7 @@ prepare_environment() {
     locked="$("$python" -c 'import sys; print(sys.version)' | tr '\n' ' ') $python $directory $(checksum "$python" "$lock")"
     project="$locked $(checksum "$python" "$repository/pyproject.toml")"
     if ! is_current "$directory" locked "$locked"; then
-        "$python" -m venv --clear "$directory"
+        make_environment "$directory" "$python"
         install_locked "$directory" "$lock"
         echo "$locked" >"$directory/locked.stamp"
     fi
@@ -72,6 +107,17 @@ prepare_environment() {
         # where PYTHONDONTWRITEBYTECODE is set or the checkout is read only.
         "$directory/bin/python" -m compileall -q "$repository/gateway" >/dev/null 2>&1 || true
         echo "$project" >"$directory/project.stamp"
+    fi
+}
+
+make_environment() {
+    local directory=$1 python=$2 pip
+    if pip_of "$python" >/dev/null; then
+        "$python" -m venv --clear "$directory"
+    else
+        "$python" -m venv --clear --without-pip "$directory"
+        pip="$(any_pip)"
+        "$directory/bin/python" "$pip/pip" install --quiet --quiet --no-index "$pip"
     fi
 }
 

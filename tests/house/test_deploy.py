@@ -3,6 +3,8 @@
 import os
 import subprocess
 import sys
+import sysconfig
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -24,17 +26,70 @@ def executable(file: Path, body: str) -> None:
     file.chmod(0o755)
 
 
+def interpreter(file: Path, *, is_optimized: bool = True, pip: str = "/a/pip.whl") -> str:
+    """This one under another name, which it gives; `pip` is the wheel that it brings, if any."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    executable(
+        file,
+        f"""case "$*" in
+            *CONFIG_ARGS*) exit {0 if is_optimized else 1} ;;
+            *ensurepip*) {f"echo '{pip}'" if pip else "exit 1"} ;;
+            *'print(sys.executable)'*) echo '{file}' ;;
+            *) exec '{sys.executable}' "$@" ;;
+        esac""",
+    )
+    return str(file)
+
+
 def bash(script: str, path: Path, **environment: str) -> subprocess.CompletedProcess[str]:
     search = f"{path}{os.pathsep}{os.environ['PATH']}"
     command = ["bash", "-c", f"set -euo pipefail; source '{REPOSITORY}/deploy/environment.sh'; {script}"]
-    environment = {"HOME": str(path), "PATH": search, **environment}
+    environment = {"HOME": str(path), "PATH": search, "DISTRIBUTION_BIN": f"{path}/usr", **environment}
     return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
 
 
 def test_a_shim_that_does_not_start_is_passed_over(path: Path) -> None:
-    executable(path / "python3.11", f"exec '{sys.executable}' \"$@\"")
+    found = interpreter(path / "python3.11")
     result = bash("find_python", path)
-    assert (result.returncode, Path(result.stdout.strip()).name[:6]) == (0, "python"), result.stderr
+    assert (result.returncode, result.stdout.strip()) == (0, found), result.stderr
+
+
+def test_one_that_was_built_optimized_comes_first_wherever_it_lies(path: Path) -> None:
+    """It is a fifth to a third faster; the distribution's own is, and is looked for behind what is on PATH."""
+    plain = interpreter(path / "python3.12", is_optimized=False)
+    assert bash("find_python", path).stdout.strip() == plain
+    own = interpreter(path / "usr/python3")
+    assert bash("find_python", path).stdout.strip() == own
+    first = interpreter(path / "python3.11")
+    assert bash("find_python", path).stdout.strip() == first
+
+
+def test_of_a_version_the_one_that_was_built_optimized_comes_first(path: Path) -> None:
+    version = f"{sys.version_info.major}.{sys.version_info.minor}"
+    plain = interpreter(path / f".pyenv/versions/{version}.1/bin/python", is_optimized=False)
+    assert bash(f"find_python_version {version}", path).stdout.strip() == plain
+    own = interpreter(path / f"usr/python{version}")
+    assert bash(f"find_python_version {version}", path).stdout.strip() == own
+
+
+def test_this_interpreter_says_whether_it_was_built_optimized(path: Path) -> None:
+    """As it says to whoever asks it (sysconfig), or it is a distribution's."""
+    arguments = str(sysconfig.get_config_var("CONFIG_ARGS"))
+    says = sys.base_prefix == "/usr" or "--enable-optimizations" in arguments
+    assert (bash(f"is_optimized '{sys.executable}'", path).returncode == 0) is says
+
+
+def test_one_that_brings_no_pip_is_lent_another_s(path: Path) -> None:
+    """Debian's. Alone it can make no environment."""
+    own = interpreter(path / "usr/python3", pip="")
+    assert bash("find_python", path).returncode == 1
+    wheel = path / "pip-1-py3-none-any.whl"
+    with zipfile.ZipFile(wheel, "w") as written:
+        written.writestr("pip/__main__.py", "import sys; print('pip', *sys.argv[1:])")
+    interpreter(path / "python3.12", is_optimized=False, pip=str(wheel))
+    assert bash("find_python", path).stdout.strip() == own
+    made = bash(f"make_environment '{path}/made' '{own}'", path)
+    assert made.stdout.split() == ["pip", "install", "--quiet", "--quiet", "--no-index", str(wheel)], made.stderr
 
 
 def test_no_interpreter_is_an_error_that_says_what_to_do(path: Path) -> None:
@@ -44,8 +99,9 @@ def test_no_interpreter_is_an_error_that_says_what_to_do(path: Path) -> None:
 
 
 def test_the_interpreter_that_is_asked_for_is_taken_or_refused_never_replaced(path: Path) -> None:
-    assert bash("find_python", path, PYTHON=sys.executable).stdout.strip() == sys.executable
-    executable(path / "python3.11", f"exec '{sys.executable}' \"$@\"")
+    plain = interpreter(path / "mine", is_optimized=False)
+    interpreter(path / "python3.11")
+    assert bash("find_python", path, PYTHON=plain).stdout.strip() == plain
     refused = bash("find_python", path, PYTHON="python3.13")
     assert (refused.returncode, refused.stdout) == (1, "")
     assert "PYTHON=python3.13" in refused.stderr
@@ -53,10 +109,8 @@ def test_the_interpreter_that_is_asked_for_is_taken_or_refused_never_replaced(pa
 
 def test_a_version_is_found_among_the_interpreters_of_pyenv(path: Path) -> None:
     version = f"{sys.version_info.major}.{sys.version_info.minor}"
-    installed = path / f".pyenv/versions/{version}.1/bin"
-    installed.mkdir(parents=True)
-    executable(installed / "python", f"exec '{sys.executable}' \"$@\"")
-    assert bash(f"find_python_version {version}", path).stdout.strip() == sys.executable
+    installed = interpreter(path / f".pyenv/versions/{version}.1/bin/python")
+    assert bash(f"find_python_version {version}", path).stdout.strip() == installed
     assert bash("find_python_version 3.99", path).returncode == 1
 
 

@@ -97,19 +97,21 @@ def run(*command: str, cwd: Path | None = None) -> str:
 
 
 def from_pypi(name: str, exact: str | None = None, extra: str = "") -> Callable[[Path], str]:
-    """In an environment of its own: that version, or the newest if none is there."""
+    """In an environment of its own, of the interpreter that runs the gateway: that version, or the newest if none is
+    there."""
     ask = f"from importlib.metadata import version; print(version({name!r}))"
 
     def install(folder: Path) -> str:
         python = folder / "bin" / "python"
-        if not python.exists():
-            run(sys.executable, "-m", "venv", str(folder))
+        if python.resolve() != Path(sys.executable).resolve():
+            run(sys.executable, "-m", "venv", "--clear", "--without-pip", str(folder))
         try:
             found = run(str(python), "-c", ask).strip()
         except CannotMeasure:
             found = ""
         if not found or exact not in {None, found}:
-            run(str(python), "-m", "pip", "install", "--quiet", f"{name}{extra}" + (f"=={exact}" if exact else ""))
+            wanted = f"{name}{extra}" + (f"=={exact}" if exact else "")
+            run(sys.executable, "-m", "pip", "--python", str(python), "install", "--quiet", wanted)
             found = run(str(python), "-c", ask).strip()
         return found
 
