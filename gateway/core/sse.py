@@ -31,6 +31,12 @@ PLAIN_BLOCK: Final = re.compile(
     rb"(?:(?<=\})\n\n|(?<=\}\r)\n\r\n)"
 )
 """How an event stands at every known upstream: its payload in one line, its type in front."""
+PLAIN_BLOCKS: Final = re.compile(rb"(%b)|[\s\S]++" % PLAIN_BLOCK.pattern)
+"""Such blocks one behind the other, each found with its payload and its type; then all the rest at once, without
+either. So what is odd is never searched for something plain, and a byte is looked at once."""
+BURST_BYTES_MIN: Final = 2048
+"""From here on a chunk holds enough events for one look at all of them: 0.9 us an event, where each by itself costs
+1.7; with one event in a chunk it is the other way round."""
 LINE_END: Final = re.compile(rb"\r\n|\r|\n")
 PLAIN_NAME: Final = re.compile(r"[A-Za-z0-9_.:-]{1,256}")
 
@@ -127,7 +133,10 @@ class SSEParser:
         run, and is read as any block."""
         events: list[Event] = []
         chunk, at, end = self._chunk, self._at, len(self._chunk)
-        for _ in range(events_max):
+        if at == 0 and BURST_BYTES_MIN < end <= self._block_bytes_max and not self._has_carriage_returns:
+            events = leading_output(chunk)[:events_max]
+            at = sum([len(event.block) for event in events])
+        for _ in range(events_max - len(events)):
             found = PLAIN_BLOCK.match(chunk, at)
             if found is None:
                 break
@@ -221,6 +230,20 @@ class SSEParser:
         excess = end - start - self._block_bytes_max
         if excess > 0 and not (excess == 1 and buffer.startswith(b"\n", start)):
             raise BlockTooLarge(f"an event of more than {self._block_bytes_max} bytes")
+
+
+def leading_output(chunk: bytes) -> list[Event]:
+    """The output events in plain blocks with which the chunk begins."""
+    events: list[Event] = []
+    known: bytes | None = None
+    event_type = ""
+    for block, data, name in PLAIN_BLOCKS.findall(chunk):
+        if name != known:
+            if not name or name in PARSED_TYPES:
+                break
+            known, event_type = name, name.decode()
+        events.append(event_of((EventClass.OUTPUT, event_type, data, block, None, False)))
+    return events
 
 
 def read_block(block: bytes) -> Event | None:

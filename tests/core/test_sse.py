@@ -206,6 +206,57 @@ def test_a_look_finds_what_is_found_one_by_one_from_bytes_that_come_one_by_one(
     assert EventClass.TERMINAL not in {event.kind for look in looks for event in look[:-1]}
 
 
+LONG_DELTAS: Final = st.builds(
+    lambda name, size: b'event: x\ndata: {"type":"response.' + name + b'","delta":"' + b"x" * size + b'"}\n\n',
+    st.sampled_from([b"a.delta", b"b.delta", b"output_item.done"]),
+    st.integers(0, 1500),
+)
+LONG_STREAMS: Final = st.lists(
+    st.lists(LONG_DELTAS, min_size=4, max_size=20).map(b"".join)
+    | st.builds(lambda odd, rest: odd + rest, LINES, st.sampled_from([b"\n\n", b"\n", b"\r\n\r\n", b"}\n\n", b""]))
+    | st.sampled_from([b"data: " + COMPLETED + b"\n\n", b"data: " + CREATED + b"\n\n", b"\n"]),
+    min_size=1,
+    max_size=6,
+).map(b"".join)
+
+
+@given(LONG_STREAMS, st.lists(st.integers(1500, 9000), min_size=1, max_size=4), st.sampled_from([1, 3, 7, 256]))
+@settings(max_examples=300, deadline=None)
+def test_chunks_of_many_events_give_what_bytes_that_come_one_by_one_give(
+    stream: bytes, sizes: list[int], events_max: int
+) -> None:
+    """P2, P4, E9, E10: events that are found by one look at a chunk are those that each look by itself finds."""
+    parser = SSEParser(BLOCK_BYTES_MAX)
+    looks: list[list[Event]] = []
+    for chunk in cut(stream, sizes):
+        parser.receive_data(chunk)
+        looks += iter(lambda: parser.next_events(events_max), [])
+    by_the_byte, expected = parser_of(*cut(stream, [1]))
+    found = [event for look in looks for event in look]
+
+    assert [event._replace(block=b"") for event in found] == [event._replace(block=b"") for event in expected]
+    assert all(event.block in stream for event in found)
+    assert parser.not_events == by_the_byte.not_events
+    assert max(map(len, looks), default=0) <= events_max
+    assert EventClass.TERMINAL not in {event.kind for look in looks for event in look[:-1]}
+
+
+@pytest.mark.parametrize("excess", [0, 1], ids=["at-the-limit", "above-it"])
+def test_a_block_above_the_limit_is_refused_in_a_chunk_of_many_events(excess: int) -> None:
+    """P7: the events before it are given; one of just the limit is an event."""
+    block = b"data: " + DELTA + b"\n\n"
+    long = b'data: {"type":"response.x","a":"' + b"x" * (1000 - 36 + excess) + b'"}\n\n'
+    assert len(long) == 1000 + excess
+    parser = SSEParser(1000)
+    parser.receive_data(block * 60 + long + block)
+    if not excess:
+        assert [event.block for event in parser.next_events(99)] == [*[block] * 60, long, block]
+        return
+    with pytest.raises(BlockTooLarge) as refused:
+        parser.next_events(99)
+    assert [event.block for event in refused.value.events] == [block] * 60
+
+
 @pytest.mark.parametrize("line_end", [b"\n", b"\r", b"\r\n"], ids=["LF", "CR", "CRLF"])
 def test_an_event_is_there_with_its_blank_line_and_no_byte_later(line_end: bytes) -> None:
     """P2: a blank line of CR is complete without the LF that may follow it."""
@@ -546,6 +597,8 @@ LARGE: Final = (
         pytest.param(flood(b"\r\n", 1 << 18), 1 << 18, id="flood-of-CRLF-in-one-read"),
         pytest.param(flood(b"\r\n", 1 << 17), 1, id="flood-of-CRLF-byte-by-byte"),
         pytest.param(flood(b":\n\n", 1 << 18), 1 << 18, id="flood-of-comments"),
+        pytest.param(flood(b'data: {"type":"response.x",', 1 << 20), 1 << 20, id="beginnings-of-plain-blocks"),
+        pytest.param(flood(b'event: x\ndata: {"type":"response.x",\n', 1 << 20), 1 << 20, id="and-in-lines"),
         pytest.param(flood(b":\n", 1 << 21), 1 << 10, id="flood-of-comments-in-one-block"),
         pytest.param(flood(b"data:\n", 1 << 21) + b"\n", 1 << 16, id="flood-of-data-lines"),
         pytest.param(flood(b"data: {}\n\n", 1 << 18), 1 << 18, id="flood-of-tiny-events"),
