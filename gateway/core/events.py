@@ -111,7 +111,7 @@ def read_parsed(data: bytes, block: bytes) -> Event | None:
     if body is None:
         return None
     event_type = body.get("type")
-    if not isinstance(event_type, str):
+    if type(event_type) is not str:
         kind = EventClass.ERROR if body.get("error") else EventClass.NEUTRAL
         return Event(kind, "error" if kind is EventClass.ERROR else "", data, block, body)
     kind = classify(event_type)
@@ -250,13 +250,14 @@ def usages(body: object) -> list[object]:
 
 def response_id(body: object) -> str | None:
     """The id of the response a lifecycle or terminal event speaks of."""
-    found = member(body, "response", "id")
+    response = body["response"] if type(body) is dict and "response" in body else None
+    found = response["id"] if type(response) is dict and "id" in response else None
     return found if found and type(found) is str and _is_name(found, ID_CHARACTERS_MAX) else None
 
 
 def sequence_number(body: object) -> int | None:
     """The event's own number, if the upstream numbers its events."""
-    value = member(body, "sequence_number")
+    value = body["sequence_number"] if type(body) is dict and "sequence_number" in body else None
     return value if type(value) is int else None
 
 

@@ -5,7 +5,7 @@ Neither the secret nor its digest is here: a key can be logged, shown and compar
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from gateway.core.failures import Refusal
@@ -33,12 +33,13 @@ class Key:
     replay_never: bool = False
     expires_at: float | None = None
     limits: KeyLimits = KeyLimits()
+    label: str = field(init=False, repr=False, compare=False)
+    """What its requests and its spending are counted by: account and name, so that a rotated key goes on where the one
+    before it stood. No two pairs have one label: an account's own slashes are written otherwise."""
 
-    @property
-    def label(self) -> str:
-        """What its requests and its spending are counted by: account and name, so that a rotated key goes on where the
-        one before it stood. No two pairs have one label: an account's own slashes are written otherwise."""
-        return f"{self.account.replace('%', '%25').replace('/', '%2F')}/{self.name}"
+    def __post_init__(self) -> None:
+        label = f"{self.account.replace('%', '%25').replace('/', '%2F')}/{self.name}"
+        object.__setattr__(self, "label", label)
 
     def require_unexpired(self, now: float) -> None:
         """Raises Refusal `expired_api_key`."""

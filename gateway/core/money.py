@@ -145,6 +145,8 @@ def _ceiling_nanodollars(price: Price, input_tokens: int, output_tokens: int) ->
 class EndedBy(Enum):
     """What ended a turn's last attempt, as money sees it: the rows of B3."""
 
+    __hash__ = object.__hash__  # by identity, in C: each turn's charge is looked up by it
+
     TERMINAL = "terminal"
     """completed, incomplete or cancelled"""
     UPSTREAM_OR_CLIENT = "upstream_or_client"
@@ -246,6 +248,8 @@ def charge_cell(ended: Ended, policy: ChargePolicy) -> Cell:
 
 class Result(Enum):
     """Answers of a ledger, as named words: asking twice is not an error, disagreeing is."""
+
+    __hash__ = object.__hash__  # by identity, in C: each turn's answer is looked up
 
     CREATED = "created"
     EXISTS = "exists"

@@ -48,10 +48,6 @@ class Asked:
         """The first of that name, which is given in lower case, as the server has it."""
         return next((value.decode("latin-1") for known, value in self.scope["headers"] if known == name), None)
 
-    def headers(self) -> list[tuple[str, str]]:
-        """All of them, in their order."""
-        return [(name.decode("latin-1"), value.decode("latin-1")) for name, value in self.scope["headers"]]
-
     @property
     def inbound(self) -> Inbound:
         """Where the server counts what the client has sent."""

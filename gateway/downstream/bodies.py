@@ -18,11 +18,7 @@ from gateway.core.request import (
     TurnRequest,
 )
 from gateway.core.values import holds_more_values
-from gateway.downstream.headers import headers_up
-
-REPLAY_HEADER = "x-gateway-replay"
-RETRY_COUNT_HEADER = "x-stainless-retry-count"
-
+from gateway.downstream.headers import REPLAY_HEADER, RETRY_COUNT_HEADER, headers_up
 
 SHORT_MEMBERS: Final = frozenset(
     {

@@ -32,6 +32,23 @@ SECRET_WORDS: Final = ("authorization", "cookie", "token", "secret", "api-key")
 """A header of an allowed prefix that speaks of a credential does not go up all the same."""
 
 
+REPLAY_HEADER: Final = "x-gateway-replay"
+RETRY_COUNT_HEADER: Final = "x-stainless-retry-count"
+"""What a client tells the gateway itself."""
+_READ_NAMES: Final = frozenset({name.encode() for name in (*UP_NAMES, REPLAY_HEADER, RETRY_COUNT_HEADER)})
+_READ_PREFIXES: Final = tuple([prefix.encode() for prefix in UP_PREFIXES])
+
+
+def headers_read(raw: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
+    """Those of a turn's headers that say anything here, of one name the last. The server has names in lower case
+    (ASGI); a client's value may hold any byte of latin-1. Most headers are not even decoded."""
+    return {
+        name.decode("latin-1"): value.decode("latin-1")
+        for name, value in raw
+        if name in _READ_NAMES or name.startswith(_READ_PREFIXES)
+    }
+
+
 def headers_up(headers: Iterable[tuple[str, str]]) -> Headers:
     """The client's headers that an upstream gets."""
     kept = []

@@ -37,7 +37,7 @@ from gateway.downstream.bodies import (
 from gateway.downstream.connections import Wire
 from gateway.downstream.decoding import coding_of, receive_body
 from gateway.downstream.errors import STORE_AWAY, failure_body, refusal_body, sse_failure
-from gateway.downstream.headers import headers_down, retry_after
+from gateway.downstream.headers import headers_down, headers_read, retry_after
 from gateway.downstream.straight import StraightApp
 from gateway.measures import Meter, NoMeter
 from gateway.ports import NoBounds, Order, Places, Turns
@@ -134,7 +134,8 @@ class HTTPDoor:
         raw = await asked.body()
         body = await receive_body(raw, encoding, self._aside, asked.inbound, self._settings.body_bytes_max)
         streams = path == RESPONSES and _streams(body)
-        request = turn_request(body, asked.headers(), self._settings.policy, streams=streams, path=path)
+        headers = headers_read(asked.scope["headers"])
+        request = turn_request(body, headers.items(), self._settings.policy, streams=streams, path=path)
         key.require_model(request.model)
         return Order(
             turn_id=request_id,

@@ -358,7 +358,7 @@ async def connect(
         "raw_path": path.encode(),
         "query_string": query.encode(),
         "root_path": "",
-        "headers": [(b"host", b"gateway.test"), *((n.encode(), v.encode("latin-1")) for n, v in headers)],
+        "headers": [(b"host", b"gateway.test"), *((n.lower().encode(), v.encode("latin-1")) for n, v in headers)],
         "client": ("client.test", 1),
         "server": ("gateway.test", 80),
         "subprotocols": list(subprotocols),

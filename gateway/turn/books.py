@@ -86,6 +86,8 @@ class Books:
         self._keeping = keeping
         self._table = table
         self._opening = opening
+        self.turn_id = opening.turn_id
+        """Whose books they are."""
         self._spend_limits = spend_limits
         self._is_whole = is_whole
         self._is_stored = is_stored
@@ -101,12 +103,7 @@ class Books:
         self.are_closed = False
 
     def __repr__(self) -> str:
-        return f"<Books of {self._opening.turn_id}, closed={self.are_closed}>"
-
-    @property
-    def turn_id(self) -> str:
-        """Whose books they are."""
-        return self._opening.turn_id
+        return f"<Books of {self.turn_id}, closed={self.are_closed}>"
 
     # --- opening ------------------------------------------------------------------------------------------------
 

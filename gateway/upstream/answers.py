@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -35,12 +35,23 @@ class Credential:
         return {self.header: f"Bearer {self.secret}" if self.is_bearer else self.secret}
 
 
-def headers_for(client: Headers, own: Mapping[str, str], credential: Credential | None, route: Headers) -> WireHeaders:
-    """H4: the client's forwardable headers, what the gateway asks for, and the route's own; of one name the last. A
-    client's value may hold any byte of latin-1."""
-    shown = {} if credential is None else credential.headers
-    headers = {**dict(client), **own, "user-agent": USER_AGENT, **shown, **dict(route)}
-    return [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()]
+class CallHeaders:
+    """H4: what goes up with each call of a route, made once: what the gateway asks for, and the route's own."""
+
+    def __init__(self, own: Mapping[str, str], credential: Credential | None, route: Headers) -> None:
+        shown = {} if credential is None else credential.headers
+        self._own = _encoded({**own, "user-agent": USER_AGENT, **shown, **dict(route)}.items())
+
+    def __repr__(self) -> str:
+        return f"<CallHeaders {len(self._own)}>"
+
+    def behind(self, client: Headers) -> WireHeaders:
+        """With the client's forwardable headers, whose values may hold any byte of latin-1; of one name the last."""
+        return list({**_encoded(client), **self._own}.items())
+
+
+def _encoded(headers: Iterable[tuple[str, str]]) -> dict[bytes, bytes]:
+    return {name.encode("latin-1"): value.encode("latin-1") for name, value in headers}
 
 
 def headers_of(raw: list[tuple[bytes, bytes]]) -> Headers:

@@ -11,7 +11,6 @@ is no answer to a request that was not sent yet.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from http import HTTPStatus
 from typing import Final
 
 from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
@@ -21,6 +20,8 @@ from gateway.limits import UPSTREAM_HEAD_BYTES_MAX
 SPLIT_HEADERS: Final = frozenset({b"content-length", b"transfer-encoding"})
 """What says where a body ends: a head that says so twice can be read in two ways."""
 BEHIND: Final = "bytes stand behind its end"
+SUCCESS_FROM: Final = 200
+"""A status below is an interim answer's."""
 
 
 class Malformed(Exception):
@@ -43,10 +44,12 @@ class ResponseDecoder:
     """One answer's bytes in, its head and body out."""
 
     def __init__(self) -> None:
-        self._parser = HttpResponseParser(self)
         self._headers: list[tuple[bytes, bytes]] = []
         self.body: list[bytes] = []
         """What of it has come and was not taken yet."""
+        self.on_body = self.body.append
+        """Called by the parser."""
+        self._parser = HttpResponseParser(self)
         self._overhead = 0
         self._is_delimited = False
         self._is_interim = False
@@ -119,11 +122,11 @@ class ResponseDecoder:
     # --- what the parser calls ----------------------------------------------------------------------------------
 
     def on_message_begin(self) -> None:
-        """A status line begins: this answer's, behind an interim one, or one that nobody asked for."""
+        """A status line begins: this answer's, or behind an interim one. One that nobody asked for ends the reading
+        (receive)."""
         if self.is_complete:
-            self.fault = BEHIND
-        else:
-            self._headers = []
+            raise Malformed(BEHIND)
+        self._headers = []
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """A header, or a trailer: these are dropped."""
@@ -132,10 +135,8 @@ class ResponseDecoder:
 
     def on_headers_complete(self) -> None:
         """The head is whole."""
-        if self.is_complete:
-            return
         status = self._parser.get_status_code()
-        self._is_interim = status < HTTPStatus.OK
+        self._is_interim = status < SUCCESS_FROM
         if self._is_interim:
             return
         counts = [name.lower() for name, _ in self._headers if name.lower() in SPLIT_HEADERS]
@@ -145,11 +146,6 @@ class ResponseDecoder:
         self.head = ResponseHead(status, self._headers)
         self._headers = []
         self._may_serve_again = self._parser.should_keep_alive()
-
-    def on_body(self, data: bytes) -> None:
-        """Some of the body."""
-        if not self.is_complete:
-            self.body.append(data)
 
     def on_message_complete(self) -> None:
         """The answer is whole, unless it was an interim one."""

@@ -34,10 +34,9 @@ from gateway.core.whole import is_cut_short, whole_event
 from gateway.encodings import Decoder, EncodingError, decoder_for
 from gateway.ports import Inputs, UpstreamCall
 from gateway.upstream.answers import (
+    CallHeaders,
     Credential,
-    WireHeaders,
     bad_response,
-    headers_for,
     headers_of,
     never_sent,
     read_error,
@@ -53,6 +52,9 @@ logger = structlog.get_logger("gateway.upstream")
 ASKED_FOR: Final = {"content-type": "application/json", "accept-encoding": "identity"}
 ACCEPTED: Final = {True: "text/event-stream", False: "application/json"}
 """By whether a stream is asked for."""
+SUCCESS: Final = range(200, 300)
+REFUSALS_FROM: Final = 400
+"""Statuses."""
 T = TypeVar("T")
 
 
@@ -73,6 +75,11 @@ class SSEUpstream:
 
     def __init__(self, settings: SSESettings, caller: Caller, aside: Aside | None = None) -> None:
         self._settings = settings
+        self._headers = {
+            streams: CallHeaders({**ASKED_FOR, "accept": accepted}, settings.credential, settings.headers)
+            for streams, accepted in ACCEPTED.items()
+        }
+        """P8: by whether a stream is asked for."""
         self._caller = caller
         self._aside = aside or Aside()
 
@@ -107,7 +114,8 @@ class SSEUpstream:
     async def _ask(self, call: UpstreamCall, answered: Callable[[Answer], Awaitable[T]]) -> T | Failure:
         """One request, and what `answered` makes of its answer."""
         try:
-            answer = await self._caller.call(call.method, call.path, self._headers(call), call.body)
+            headers = self._headers[call.streams].behind(call.headers)
+            answer = await self._caller.call(call.method, call.path, headers, call.body)
         except NeverSent as error:
             return never_sent(str(error))
         except Broken as error:
@@ -119,18 +127,13 @@ class SSEUpstream:
         finally:
             await answer.aclose()  # noqa: ASYNC102 - it is shielded and bounded within
 
-    def _headers(self, call: UpstreamCall) -> WireHeaders:
-        """H4, P8."""
-        asked = {**ASKED_FOR, "accept": ACCEPTED[call.streams]}
-        return headers_for(call.headers, asked, self._settings.credential, self._settings.headers)
-
     async def _whole_answer(self, answer: Answer) -> UpstreamAnswer | Failure:
         head = headers_of(answer.headers)
         decoder = decoder_for(_value(head, "content-encoding"))
-        if answer.status >= HTTPStatus.BAD_REQUEST:
+        if answer.status >= REFUSALS_FROM:
             body = await _read_error_body(answer, decoder)
             return refused(answer.status, head, body, self._settings.retryable_codes)
-        if not HTTPStatus.OK <= answer.status < HTTPStatus.MULTIPLE_CHOICES or decoder is None:
+        if answer.status not in SUCCESS or decoder is None:
             return self._bad_response(f"status {answer.status}, or an encoding that was not asked for")
         body = await _read_body(answer, decoder, self._settings.event_bytes_max)
         if body is None:
@@ -150,10 +153,10 @@ class SSEUpstream:
         """The answer, to its end: None after a terminal event, else why it ended without one."""
         head = headers_of(answer.headers)
         decoder = decoder_for(_value(head, "content-encoding"))
-        if answer.status >= HTTPStatus.BAD_REQUEST:
+        if answer.status >= REFUSALS_FROM:
             body = await _read_error_body(answer, decoder)
             return refused(answer.status, head, body, self._settings.retryable_codes)
-        if not HTTPStatus.OK <= answer.status < HTTPStatus.MULTIPLE_CHOICES:
+        if answer.status not in SUCCESS:
             return self._bad_response(f"status {answer.status}")
         if decoder is None:
             return self._bad_response("it is encoded in a way that was not asked for")
@@ -244,7 +247,7 @@ def _is_event_stream(head: Headers) -> bool:
 
 def _value(head: Headers, name: str) -> str:
     """A header's value; one that came several times as one line."""
-    return ", ".join(value for known, value in head if known == name)
+    return ", ".join([value for known, value in head if known == name])
 
 
 def _why(error: Exception) -> str:

@@ -36,7 +36,7 @@ from gateway.core.messages import AttemptEnded, Batch, Head, Headers, Opened
 from gateway.core.request import RESPONSES, TurnRequest
 from gateway.core.sse import sse_block
 from gateway.ports import Inputs, Upstream, UpstreamCall
-from gateway.upstream.answers import Credential, WireHeaders, bad_response, headers_for, never_sent
+from gateway.upstream.answers import CallHeaders, Credential, WireHeaders, bad_response, never_sent
 from gateway.upstream.line import Connect, Line, LineSettings
 from gateway.upstream.pool import Pool
 from gateway.upstream.trust import trusted
@@ -82,6 +82,7 @@ class WebSocketUpstream:
         aside: Aside | None = None,
     ) -> None:
         self._settings = settings
+        self._headers = CallHeaders({}, settings.credential, settings.headers)
         self._aside = aside or Aside()
         self._connect = connect or Network(settings.base_url)
         self._line_settings = _line_settings(settings, name)
@@ -150,7 +151,7 @@ class WebSocketUpstream:
             return line.failure or never_sent("the upstream closed the connection as it was opened")
 
     def _handshake_headers(self, own: Headers) -> WireHeaders:
-        return headers_for(own, {}, self._settings.credential, self._settings.headers)
+        return self._headers.behind(own)
 
     @asynccontextmanager
     async def _held(self, line: Line) -> AsyncIterator[None]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.downstream.headers import headers_down, headers_up, retry_after
+from gateway.downstream.headers import headers_down, headers_read, headers_up, retry_after
 
 
 @pytest.mark.parametrize(
@@ -68,6 +68,26 @@ def test_what_agents_and_the_api_use_goes_up(name: str) -> None:
 def test_everything_else_stays_here(name: str) -> None:
     """H4: never cookies, forwarded-for, organisation, project, or any credential."""
     assert headers_up([(name, "value")]) == ()
+
+
+def test_of_a_requests_headers_those_are_read_that_say_anything() -> None:
+    """H4, R10a: of one name the last, in the place of the first; a value may hold any byte of latin-1."""
+    raw = [
+        (b"host", b"x"),
+        (b"x-codex-turn-state", b"one"),
+        (b"x-gateway-replay", b"never"),
+        (b"x-stainless-retry-count", b"1"),
+        (b"x-stainless-lang", b"python"),
+        (b"authorization", b"Bearer x"),
+        (b"originator", b"caf\xe9"),
+        (b"x-codex-turn-state", b"two"),
+    ]
+    assert list(headers_read(raw).items()) == [
+        ("x-codex-turn-state", "two"),
+        ("x-gateway-replay", "never"),
+        ("x-stainless-retry-count", "1"),
+        ("originator", "caf\xe9"),
+    ]
 
 
 UPSTREAM = (
