@@ -114,7 +114,7 @@ def read_parsed(data: bytes, block: bytes) -> Event | None:
     if type(event_type) is not str:
         kind = EventClass.ERROR if body.get("error") else EventClass.NEUTRAL
         return Event(kind, "error" if kind is EventClass.ERROR else "", data, block, body)
-    kind = classify(event_type)
+    kind = EVENT_CLASSES.get(event_type) or classify(event_type)
     return event_of((kind, event_type, data, block, None if kind is EventClass.OUTPUT else body, False))
 
 

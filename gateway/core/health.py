@@ -30,6 +30,8 @@ from gateway.core.failures import Failure, FailureKind, UpstreamAnswer, clean_re
 class Sign(Enum):
     """What an attempt's end says of its route."""
 
+    __hash__ = object.__hash__  # by identity, in C: each attempt's end is looked up by it
+
     FAULT = "fault"
     SOUND = "sound"
     NOTHING = "nothing"
@@ -101,6 +103,8 @@ def _seconds_since_epoch(written: str | None) -> float | None:
 
 class State(Enum):
     """Where a circuit stands."""
+
+    __hash__ = object.__hash__  # as above
 
     SERVING = "serving"
     COOLING = "cooling"

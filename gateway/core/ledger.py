@@ -75,7 +75,7 @@ class Reserve:
             return _not_usable(account)
         if self.nanodollars and (refused := self._beyond(account, book)):
             return refused
-        windows = tuple(limit.window for limit in self.limits)
+        windows = tuple([limit.window for limit in self.limits])
         state, ends_at = Reserved(self.nanodollars), now + self.lease_seconds
         book.put_account(account.after(set_aside=self.nanodollars))
         book.put_reservation(Reservation(self.turn_id, self.account, self.nanodollars, state, windows, ends_at))
@@ -86,8 +86,9 @@ class Reserve:
     def _beyond(self, account: Account, book: Book) -> Result | None:
         if not account.is_unlimited and self.nanodollars > account.available:
             return Result.INSUFFICIENT_BALANCE
-        if any(book.spent.get(limit.window, 0) + self.nanodollars > limit.nanodollars_max for limit in self.limits):
-            return Result.SPEND_LIMIT_REACHED
+        for limit in self.limits:
+            if book.spent.get(limit.window, 0) + self.nanodollars > limit.nanodollars_max:
+                return Result.SPEND_LIMIT_REACHED
         return None
 
 

@@ -43,5 +43,5 @@ def marks_of_input(items: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
 
 def conversation_id(held: object) -> str | None:
     """The id of a `conversation` member: a text, or an object with one."""
-    name = held.get("id") if isinstance(held, dict) else held
-    return name if isinstance(name, str) and name else None
+    name = held.get("id") if type(held) is dict else held
+    return name if type(name) is str and name else None

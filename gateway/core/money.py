@@ -130,7 +130,7 @@ def estimate_input_tokens(measure: InputMeasure, parts: PartTokens) -> int:
 
 def reservation_nanodollars(input_tokens: int, max_output_tokens: int, prices: tuple[Price, ...]) -> int:
     """B6: input estimate and the output limit at the dearest candidate route's price."""
-    return max(_ceiling_nanodollars(price, input_tokens, max_output_tokens) for price in prices)
+    return max([_ceiling_nanodollars(price, input_tokens, max_output_tokens) for price in prices])
 
 
 def _ceiling_nanodollars(price: Price, input_tokens: int, output_tokens: int) -> int:

@@ -20,6 +20,8 @@ from gateway.core.events import lenient_integer
 from gateway.core.money import TOKENS_MAX
 
 WHITESPACE: Final = re.compile(r"[ \t\n\r]*")
+OPENING: Final = re.compile(r"[ \t\n\r]*+\{[ \t\n\r]*+")
+"""An object up to its first member."""
 MEMBER_NAME: Final = re.compile(r'"([^"\\\x00-\x1f]*+)"[ \t\n\r]*+:[ \t\n\r]*+')
 """A member up to its value, if nothing in its name is escaped."""
 BEHIND_VALUE: Final = re.compile(r"[ \t\n\r]*+([,}])[ \t\n\r]*+")
@@ -195,12 +197,12 @@ def _read_members(text: str) -> dict[str, Member]:
 
 
 def _scan_object(text: str) -> dict[str, Member]:
-    position = _skip_whitespace(text, 0)
-    if not text.startswith("{", position):
+    opening = OPENING.match(text)
+    if opening is None:
         _DECODER.decode(text)  # names what is wrong, if it is no JSON at all
         raise MalformedBody("the body is not a JSON object")
     members: dict[str, Member] = {}
-    position = _skip_whitespace(text, position + 1)
+    position = opening.end()
     is_open = not text.startswith("}", position)
     while is_open:
         named = MEMBER_NAME.match(text, position)

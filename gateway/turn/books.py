@@ -287,7 +287,7 @@ class Books:
         return TurnClosing(
             turn_id=self.turn_id,
             outcome=finish.outcome,
-            routes=tuple(route.name for route in self._routes),
+            routes=tuple([route.name for route in self._routes]),
             seconds=trio.current_time() - self._opened_at,
             nanodollars=resolution.nanodollars,
             flags=resolution.flags,
@@ -335,7 +335,7 @@ class Books:
             flags=[flag.value for flag in closing.flags],
             ledger=ledger,
             response_id=closing.response_id,
-            dropped_events=sum(report.dropped_events for report in self._reports.values()),
+            dropped_events=sum([report.dropped_events for report in self._reports.values()]),
         )
 
 

@@ -33,15 +33,14 @@ async def open_books(
         client_address=order.client_address,
         key=order.key,
     )
-    is_stored, is_background = (reason in request.stateful_reasons for reason in (STORED, BACKGROUND))
     books = Books(
         keeping,
         opening,
         input_tokens,
         order.spend_limits,
-        is_stored=is_stored,
+        is_stored=STORED in request.stateful_reasons,
         is_whole=not request.streams,
-        is_background=is_background,
+        is_background=BACKGROUND in request.stateful_reasons,
         is_warm_up=request.is_warm_up,
         table=model.table,
     )
@@ -61,4 +60,4 @@ def _output_tokens(request: TurnRequest, model: Model) -> int:
 def _candidate_prices(model: Model, request: TurnRequest) -> tuple[Price, ...]:
     """B6: of the routes that the turn may come to. One that drains takes no replay either (C3), and one whose transport
     is too small for the request is no candidate (C5); one that is cooling down may be back for the replay."""
-    return tuple(route.price for route in model.routes if not route.is_draining and route.carries(request))
+    return tuple([route.price for route in model.routes if not route.is_draining and route.carries(request)])

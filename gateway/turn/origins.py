@@ -87,11 +87,14 @@ class Traces:
         return None
 
     def _marks_of_response(self, event: Event) -> Iterator[str]:
-        conversation = conversation_id(member(event.body, "response", "conversation"))
+        response = member(event.body, "response")
+        if type(response) is not dict:
+            return
+        conversation = conversation_id(response.get("conversation"))
         if conversation is not None:
             yield mark(CONVERSATION, conversation)
-        output = member(event.body, "response", "output")
-        for item in output if isinstance(output, list) else ():
+        output = response.get("output")
+        for item in output if type(output) is list else ():
             yield from marks_of_item(item, is_stored=self._is_stored)
 
     def _marks_of_done(self, event: Event) -> Iterator[str]:
