@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import socket
 import struct
+from collections.abc import Awaitable
 from contextlib import suppress
 from math import inf
 from typing import Any, Final
@@ -50,6 +51,7 @@ WRITES_PER_PASS: Final = 32
 RESET_ON_CLOSE: Final = struct.pack("ii", 1, 0)
 """SO_LINGER on, zero seconds: closing sends a reset."""
 
+Address = tuple[str, int] | None
 GONE: Final = (trio.BrokenResourceError, trio.ClosedResourceError, trio.BusyResourceError)
 
 
@@ -123,25 +125,30 @@ class HardenedServer(TCPServer):
         self._socket = socket.socket(*kind, fileno=given.detach())
         self.stream = trio.SocketStream(trio.socket.from_stdlib_socket(self._socket))  # type: ignore[assignment]  # as above
 
-    async def _serve(self, is_tls: bool, client: tuple[str, int] | None, server: tuple[str, int] | None) -> None:
+    def _serve(self, is_tls: bool, client: Address, server: Address) -> Awaitable[None]:
         self._newcomer_until = trio.current_time() + NEWCOMER_SECONDS_MAX
-        if isinstance(self.context, TellingContext):
-            await self._serve_requests(is_tls, client, server)
-            return
+        is_told = isinstance(self.context, TellingContext)
+        return (self._serve_requests if is_told else self._serve_watching)(is_tls, client, server)
+
+    async def _serve_watching(self, is_tls: bool, client: Address, server: Address) -> None:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._watch)
             await self._serve_requests(is_tls, client, server)
             nursery.cancel_scope.cancel()
 
-    async def _serve_requests(
-        self, is_tls: bool, client: tuple[str, int] | None, server: tuple[str, int] | None
-    ) -> None:
+    async def _serve_requests(self, is_tls: bool, client: Address, server: Address) -> None:
         async with InboxTaskGroup() as self._task_group:
-            state = ConnectionState(self.state)
-            place = self._task_group, state, is_tls, client, server
-            short_way = self if settings_of(self.config).is_fast else None
             self.protocol = HardenedHTTP1(
-                self.app, self.config, self.context, *place, self.protocol_send, short_way=short_way
+                self.app,
+                self.config,
+                self.context,
+                self._task_group,
+                ConnectionState(self.state),
+                is_tls,
+                client,
+                server,
+                self.protocol_send,
+                short_way=self if settings_of(self.config).is_fast else None,
             )
             self.protocol.patience.idle(trio.current_time() + self.config.keep_alive_timeout)
             if isinstance(self.context, TellingContext):
@@ -280,6 +287,7 @@ class HardenedServer(TCPServer):
                 await self._time_out()
             elif not patience.is_ending:
                 await self.protocol.handle(RawData(data))
+            del data  # it may be a request: nothing of it is kept here while more is waited for
         if not patience.is_ending:
             await self.protocol.handle(RawData(b""))
         await self.protocol.handle(Closed())

@@ -34,6 +34,8 @@ HOST: Final = re.compile(rb"(?:\[[0-9A-Fa-f:.]+\]|(?:%b\.)*%b\.?)?(?::[0-9]*)?" 
 class HeadGuard:
     """One connection's heads. `vet` is given what comes while a head is expected."""
 
+    __slots__ = ("_bytes", "_bytes_max", "_tail", "has_begun")
+
     def __init__(self, bytes_max: int) -> None:
         self._bytes_max = bytes_max
         self._bytes = 0

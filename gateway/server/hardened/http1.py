@@ -10,7 +10,6 @@ bytes --> a head is due:    HeadGuard --> h11 --> a request, its stream, its app
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import chain
 from typing import Any, Final, cast
 
 import h11
@@ -79,6 +78,7 @@ class HardenedHTTP1(H11Protocol):
 
     def __init__(self, *arguments: Any, short_way: ShortWay | None) -> None:
         super().__init__(*arguments)
+        del self.can_read  # Hypercorn's, for a reader that waits for an answer's end
         self.connection: Any = NOTHING_READ
         self.stream: Any = None
         self._short_way = short_way
@@ -390,7 +390,7 @@ class HardenedHTTP1(H11Protocol):
         if self.connection.our_state in (h11.IDLE, h11.SEND_RESPONSE):
             known, headers, body = refusal(status)
             settings_of(self.config).on_refused(REASONS[known][0])
-            headers = list(chain(headers, self.config.response_headers("h11")))
+            headers = [*headers, *self.config.response_headers("h11")]
             if isinstance(self.connection, h11.Connection):
                 await self._send_h11_event(h11.Response(status_code=known, headers=headers))
                 await self._send_h11_event(h11.Data(data=body))

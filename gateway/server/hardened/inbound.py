@@ -37,6 +37,8 @@ class Share:
     """One connection's bytes. What is given back twice is given back once: its end gives back all, and what is taken
     behind that is nobody's to give back, so it is not counted."""
 
+    __slots__ = ("_has_ended", "_whole", "taken")
+
     def __init__(self, whole: InboundBytes) -> None:
         self._whole = whole
         self._has_ended = False

@@ -32,6 +32,8 @@ class Pace:
 class Patience:
     """One connection's. Times are Trio's clock's."""
 
+    __slots__ = ("_expects_head", "_pace", "_scope", "_whole_by", "deadline", "idle_until", "is_ending")
+
     def __init__(self, pace: Pace) -> None:
         self._pace = pace
         self._expects_head = False
