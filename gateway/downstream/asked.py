@@ -7,7 +7,7 @@ before its body is whole has asked for nothing (`Gone`).
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from math import inf
 from typing import Any
@@ -35,14 +35,30 @@ class BodyBounds:
 
 @dataclass(slots=True, eq=False)
 class Asked:
-    """One request. `held` is given back once it was answered."""
+    """One request."""
 
     scope: Any
     receive: Receive
     bounds: BodyBounds
-    held: ExitStack
+    held: tuple[AbstractContextManager[object], ...] = ()
+    """What is given back once it was answered."""
     was_read: Callable[[], object] | None = None
     """Called when the body is whole: what comes then is the client's departure."""
+
+    def hold(self, place: AbstractContextManager[object]) -> None:
+        """Until it was answered. Raises what taking it raises."""
+        place.__enter__()
+        self.held = (place, *self.held)
+
+    def give_back(self) -> None:
+        """It was answered, or given up: what it holds goes, the latest first."""
+        held, self.held = self.held, ()
+        for place in held:
+            place.__exit__(None, None, None)
+
+    def let_go(self) -> None:
+        """It was read: nobody asks for its headers any more, and its turn may take long."""
+        self.scope["headers"] = ()
 
     def header(self, name: bytes) -> str | None:
         """The first of that name, which is given in lower case, as the server has it."""

@@ -128,8 +128,8 @@ class HTTPDoor:
         """A request's turn. Its places are taken before its body is read, so that bodies are bounded by them, too."""
         key = await self._keys.admit(asked.header(b"authorization"))
         encoding = coding_of(asked.header(b"content-encoding"))
-        asked.held.enter_context(self._places.connection(key.label, lasts=False))
-        asked.held.enter_context(self._places.turn(key.label))
+        asked.hold(self._places.connection(key.label, lasts=False))
+        asked.hold(self._places.turn(key.label))
         self._keys.count_request(key)
         raw = await asked.body()
         body = await receive_body(raw, encoding, self._aside, asked.inbound, self._settings.body_bytes_max)
@@ -137,12 +137,14 @@ class HTTPDoor:
         headers = headers_read(asked.scope["headers"])
         request = turn_request(body, headers.items(), self._settings.policy, streams=streams, path=path)
         key.require_model(request.model)
+        address = client_address(asked.scope, self._settings.trusted_hops)
+        asked.let_go()
         return Order(
             turn_id=request_id,
             account=key.account,
             request=request,
             replay_is_disabled=key.replay_never,
-            client_address=client_address(asked.scope, self._settings.trusted_hops),
+            client_address=address,
             key=key.name,
             spend_limits=self._keys.spend_limits(key),
         )

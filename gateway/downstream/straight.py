@@ -11,7 +11,6 @@ Where the server tells of a departure by a call (`LEAVING`), no task waits for i
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from contextlib import ExitStack
 from functools import partial
 from math import inf
 from typing import Any, NoReturn
@@ -59,7 +58,7 @@ class StraightApp(QuartTrio):
         departure = Departure()
         wire = Wire(send, departure, direct_of(scope))
         when_left = (scope.get("state") or {}).get(LEAVING)
-        asked = Asked(scope, receive, self._bounds(), ExitStack())
+        asked = Asked(scope, receive, self._bounds())
         if when_left is None:
             return self._answer_watched(serve, asked, wire)
         when_left(departure.tell)
@@ -76,15 +75,16 @@ class StraightApp(QuartTrio):
         return BodyBounds(self.config["MAX_CONTENT_LENGTH"], inf if seconds is None else seconds)
 
     async def _answer(self, serve: Serve, asked: Asked, wire: Wire) -> None:
-        with asked.held:
-            try:
-                await serve(asked, wire)
-            except Gone:
-                return
-            except Exception as error:
-                if wire.has_started:
-                    raise
-                await self._tell(error, asked.scope, wire)  # noqa: ASYNC120 - a cancellation is the better reason
+        try:
+            await serve(asked, wire)
+        except Gone:
+            return
+        except Exception as error:
+            if wire.has_started:
+                raise
+            await self._tell(error, asked.scope, wire)  # noqa: ASYNC120 - a cancellation is the better reason
+        finally:
+            asked.give_back()
 
     async def _tell(self, error: Exception, scope: Any, wire: Wire) -> None:
         """The error's page, as Quart-Trio finds it."""

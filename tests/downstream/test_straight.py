@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AbstractContextManager
+from functools import partial
 from typing import Any
 
 import pytest
@@ -25,6 +27,16 @@ LEFT = {"type": "http.disconnect"}
 BODY_SECONDS = 20.0
 
 Serve = Callable[[Asked, Wire], Awaitable[None]]
+
+
+class Place(AbstractContextManager[None]):
+    """What a request holds."""
+
+    def __init__(self, give_back: Callable[[], object]) -> None:
+        self._give_back = give_back
+
+    def __exit__(self, *_error: object) -> None:
+        self._give_back()
 
 
 def app_of(serve: Serve) -> StraightApp:
@@ -172,7 +184,7 @@ async def test_who_leaves_before_its_body_is_whole_has_asked_for_nothing(kind: s
     given_back: list[float] = []
 
     async def turn(asked: Asked, wire: Wire) -> None:
-        asked.held.callback(lambda: given_back.append(trio.current_time()))
+        asked.hold(Place(lambda: given_back.append(trio.current_time())))
         await read(asked, wire)
 
     assert await Client(kind, pieces(5, 5)[:1], leaves_at=3.0).ask(app_of(turn)) is None
@@ -219,3 +231,31 @@ async def test_hooks_know_nothing_of_it() -> None:
     app.before_request(hook)
     assert await Client().ask(app) == (200, b"2")
     assert await Client().ask(app, "GET", "/page") == (200, b"hooked")
+
+
+@pytest.mark.parametrize("fails", [False, True])
+async def test_what_it_holds_is_given_back_once_the_latest_first(fails: bool) -> None:
+    given_back: list[str] = []
+
+    async def turn(asked: Asked, wire: Wire) -> None:
+        for place in ("connection", "turn"):
+            asked.hold(Place(partial(given_back.append, place)))
+        await asked.body()
+        assert given_back == []
+        if fails:
+            raise RuntimeError
+        await wire.start(200, [])
+        await wire.end()
+
+    assert (await Client().ask(app_of(turn)))[0] == (500 if fails else 200)
+    assert given_back == ["turn", "connection"]
+
+
+async def test_what_was_read_of_a_request_is_let_go_and_its_failure_still_has_a_page() -> None:
+    async def turn(asked: Asked, _wire: Wire) -> None:
+        assert asked.header(b"x-said") == "hello"
+        asked.let_go()
+        assert asked.headers() == []
+        raise RuntimeError
+
+    assert await Client().ask(app_of(turn)) == (500, b"RuntimeError on /turn")

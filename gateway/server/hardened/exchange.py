@@ -26,6 +26,7 @@ from gateway.server.hardened.plain_posts import Post, answer_head
 
 END: Final = b"0\r\n\r\n"
 DISCONNECT: Final = {"type": "http.disconnect"}
+ASGI: Final = {"spec_version": "2.1", "version": "3.0"}
 FAILED: Final = [(b"content-length", b"0"), (b"connection", b"close")]
 """What an app that fails before its answer is answered with, as Hypercorn does."""
 FAILED_STATUS: Final = 500
@@ -59,7 +60,7 @@ def scope_of(post: Post, is_tls: bool, client: Address, server: Address) -> dict
     return {
         "type": "http",
         "http_version": "1.1",
-        "asgi": {"spec_version": "2.1", "version": "3.0"},
+        "asgi": ASGI,
         "method": "POST",
         "scheme": "https" if is_tls else "http",
         "path": post.path.decode("ascii"),
