@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 import ssl
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Final, Protocol
@@ -61,7 +61,7 @@ class Socket(Protocol):
         """What has come; b"" at the peer's end. Raises OSError."""
         ...
 
-    async def pass_on(self, take: Take) -> None:
+    def pass_on(self, take: Take) -> Awaitable[None]:
         """Hand over what comes until `take` returns False. Raises OSError, and what `take` raises."""
         ...
 
@@ -169,6 +169,8 @@ async def _read_on(connection: Socket, decoder: ResponseDecoder) -> None:
 class DirectAnswer:
     """An answer whose head is read (calls.Answer). `pool` takes the connection back; without one it is closed."""
 
+    __slots__ = ("_connection", "_decoder", "_headers", "_pool", "status")
+
     def __init__(
         self, connection: Socket, decoder: ResponseDecoder, head: ResponseHead, pool: ConnectionPool | None
     ) -> None:
@@ -202,8 +204,11 @@ class DirectAnswer:
             raise Broken(why(PROTOCOL_ERROR)) from None
 
     async def pass_on(self, take: Take) -> None:
-        """Hand over what comes of the body (calls.Answer)."""
-        if not take(await self.read(), trio.current_time()) or self._decoder.is_over or self._connection is None:
+        """Hand over what comes of the body (calls.Answer). What is here already needs no wait for the socket."""
+        decoder = self._decoder
+        has_all = decoder.is_over or self._connection is None
+        goes_on = not (decoder.body or has_all) or take(await self.read(), trio.current_time())
+        if has_all or not goes_on or self._connection is None:
             return
         try:
             await self._connection.pass_on(partial(self._pass_on, take))

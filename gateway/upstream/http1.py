@@ -43,6 +43,11 @@ class ResponseHead:
 class ResponseDecoder:
     """One answer's bytes in, its head and body out."""
 
+    __slots__ = (
+        *("_headers", "_is_delimited", "_is_interim", "_may_serve_again", "_overhead", "_parser"),
+        *("__weakref__", "body", "fault", "head", "is_complete", "is_over"),
+    )
+
     def __init__(self) -> None:
         self._headers: list[tuple[bytes, bytes]] = []
         self.body: list[bytes] = []

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import select
 import socket
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -27,24 +27,33 @@ Ready = Callable[[float], bool]
 """Given the time at which the socket was seen to be ready; returns whether to call it again."""
 
 
-async def call_while_readable(sock: socket.socket, ready: Ready) -> None:
+def call_while_readable(sock: socket.socket, ready: Ready) -> Awaitable[None]:
     """Call `ready` whenever the socket may be read, until it returns False. Raises what it raises. A cancellation loses
     nothing: what was not read is still there."""
-    if HAS_EPOLL:
-        await _of_this_run().watch(sock, ready)
-        return
+    return _of_this_run().watch(sock, ready) if HAS_EPOLL else _call_by_itself(sock, ready)
+
+
+async def _call_by_itself(sock: socket.socket, ready: Ready) -> None:
+    """Where there is no epoll, a task waits for each socket."""
     goes_on = True
     while goes_on:
         await trio.lowlevel.wait_readable(sock)
         goes_on = ready(trio.current_time())
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class _Watched:
     """A socket, and who waits."""
 
+    readiness: _Readiness
+    descriptor: int
     ready: Ready
     task: trio.lowlevel.Task
+
+    def give_up(self, _raise_cancel: object) -> trio.lowlevel.Abort:
+        """Its task is cancelled."""
+        self.readiness.forget(self.descriptor)
+        return trio.lowlevel.Abort.SUCCEEDED
 
 
 class _Readiness:
@@ -58,13 +67,8 @@ class _Readiness:
         """Return when `ready` has returned False."""
         descriptor = sock.fileno()
         self._epoll.register(descriptor, select.EPOLLIN)
-        self._watched[descriptor] = _Watched(ready, trio.lowlevel.current_task())
-
-        def forget(_raise_cancel: object) -> trio.lowlevel.Abort:
-            self._forget(descriptor)
-            return trio.lowlevel.Abort.SUCCEEDED
-
-        await trio.lowlevel.wait_task_rescheduled(forget)
+        watched = self._watched[descriptor] = _Watched(self, descriptor, ready, trio.lowlevel.current_task())
+        await trio.lowlevel.wait_task_rescheduled(watched.give_up)
 
     async def serve(self) -> None:
         """For as long as Trio runs."""
@@ -88,10 +92,10 @@ class _Readiness:
         except Exception as error:
             told = outcome.Error(error)
         if descriptor in self._watched:  # as above
-            self._forget(descriptor)
+            self.forget(descriptor)
             trio.lowlevel.reschedule(watched.task, told or outcome.Value(None))
 
-    def _forget(self, descriptor: int) -> None:
+    def forget(self, descriptor: int) -> None:
         """A socket is closed by whoever waited for it, so never before it is forgotten: its number is nobody else's."""
         del self._watched[descriptor]
         self._epoll.unregister(descriptor)

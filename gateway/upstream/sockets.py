@@ -45,6 +45,8 @@ class NothingWritten(Exception):
 class UpstreamSocket:
     """A connected socket. Used by one task at a time, and closed by whoever has it."""
 
+    __slots__ = ("_early", "_pending", "_piece_bytes_max", "_socket")
+
     def __init__(self, connected: socket.socket) -> None:
         self._socket = connected
         self._pending = connected.pending if isinstance(connected, ssl.SSLSocket) else None
@@ -77,13 +79,19 @@ class UpstreamSocket:
             await trio.lowlevel.wait_readable(self._socket)
         return data
 
-    async def pass_on(self, take: Take) -> None:
+    def pass_on(self, take: Take) -> Awaitable[None]:
         """Hand over what comes, as it comes, b"" at the peer's end, until `take` returns False: with no task woken for
         it. Raises OSError, and what `take` raises."""
         is_here = self._early is not None or (self._pending is not None and self._pending())
-        if is_here and not take(await self.receive(), trio.current_time()):
-            return
-        await call_while_readable(self._socket, partial(self._pass_on, take))
+        return self._pass_on_behind(take) if is_here else self._pass_on_all(take)
+
+    def _pass_on_all(self, take: Take) -> Awaitable[None]:
+        return call_while_readable(self._socket, partial(self._pass_on, take))
+
+    async def _pass_on_behind(self, take: Take) -> None:
+        """What is here needs no wait for the socket."""
+        if take(await self.receive(), trio.current_time()):
+            await self._pass_on_all(take)
 
     def _pass_on(self, take: Take, now: float) -> bool:
         """Of a TLS record that was read, what is left is nothing that a socket tells of."""

@@ -15,11 +15,11 @@ A break behind its first byte cuts a result.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass, replace
 from functools import partial
 from http import HTTPStatus
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import structlog
 import trio
@@ -56,6 +56,7 @@ SUCCESS: Final = range(200, 300)
 REFUSALS_FROM: Final = 400
 """Statuses."""
 T = TypeVar("T")
+Answered = Callable[[Answer], Awaitable[T]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,10 +99,14 @@ class SSEUpstream:
         """W10: HTTP remembers nothing (ports.Upstream)."""
         return False
 
-    async def attempt(self, call: UpstreamCall, inputs: Inputs) -> None:
-        """Run one attempt (ports.Upstream)."""
+    def attempt(self, call: UpstreamCall, inputs: Inputs) -> Coroutine[Any, Any, None]:
+        """Run one attempt (ports.Upstream). Once it is sent, nothing holds its body here: it may be megabytes, and the
+        answer may take minutes."""
+        return self._attempt(self._call(call), partial(self._answer, call.turn_id, call.streams, inputs), inputs)
+
+    async def _attempt(self, calling: Awaitable[Answer], answered: Answered[Failure | None], inputs: Inputs) -> None:
         try:
-            failure = await self._ask(call, partial(self._answer, call=call, inputs=inputs))
+            failure = await _ask(calling, answered)
             if failure is not None:
                 await inputs.send((AttemptEnded(failure), trio.current_time()))
         except trio.BrokenResourceError:
@@ -109,23 +114,11 @@ class SSEUpstream:
 
     async def fetch(self, call: UpstreamCall) -> UpstreamAnswer | Failure:
         """H2: the whole answer (homes.ByID)."""
-        return await self._ask(replace(call, streams=False), self._whole_answer)
+        return await _ask(self._call(replace(call, streams=False)), self._whole_answer)
 
-    async def _ask(self, call: UpstreamCall, answered: Callable[[Answer], Awaitable[T]]) -> T | Failure:
-        """One request, and what `answered` makes of its answer."""
-        try:
-            headers = self._headers[call.streams].behind(call.headers)
-            answer = await self._caller.call(call.method, call.path, headers, call.body)
-        except NeverSent as error:
-            return never_sent(str(error))
-        except Broken as error:
-            return read_error(str(error))
-        try:
-            return await answered(answer)
-        except (Broken, EncodingError) as error:
-            return read_error(_why(error))
-        finally:
-            await answer.aclose()  # noqa: ASYNC102 - it is shielded and bounded within
+    def _call(self, call: UpstreamCall) -> Awaitable[Answer]:
+        headers = self._headers[call.streams].behind(call.headers)
+        return self._caller.call(call.method, call.path, headers, call.body)
 
     async def _whole_answer(self, answer: Answer) -> UpstreamAnswer | Failure:
         head = headers_of(answer.headers)
@@ -149,7 +142,7 @@ class SSEUpstream:
             return read_error("the upstream ended the body before the answer was whole")
         return self._bad_response("it is no JSON object")
 
-    async def _answer(self, answer: Answer, call: UpstreamCall, inputs: Inputs) -> Failure | None:
+    async def _answer(self, turn_id: str, streams: bool, inputs: Inputs, answer: Answer) -> Failure | None:
         """The answer, to its end: None after a terminal event, else why it ended without one."""
         head = headers_of(answer.headers)
         decoder = decoder_for(_value(head, "content-encoding"))
@@ -160,12 +153,13 @@ class SSEUpstream:
             return self._bad_response(f"status {answer.status}")
         if decoder is None:
             return self._bad_response("it is encoded in a way that was not asked for")
-        if not call.streams:
+        if not streams:
             return await self._whole(answer, head, decoder, inputs)
         if _is_event_stream(head):
             answer.forget_headers()
             await inputs.send((Opened(Head(head)), trio.current_time()))
-            return await EventStream(answer, decoder, inputs, self._settings.event_bytes_max, self._aside).run(call)
+            del head
+            return await EventStream(answer, decoder, inputs, self._settings.event_bytes_max, self._aside).run(turn_id)
         body = await _read_body(answer, decoder)
         if body == b"":
             return read_error("the answer was empty")
@@ -194,6 +188,22 @@ class SSEUpstream:
         if not data or await self._aside.run(len(data), partial(is_cut_short, data)):
             return await _broken("the upstream ended the body before the response was whole", body, inputs)
         return self._bad_response("it is no response", data)
+
+
+async def _ask(calling: Awaitable[Answer], answered: Answered[T]) -> T | Failure:
+    """One request, and what `answered` makes of its answer."""
+    try:
+        answer = await calling
+    except NeverSent as error:
+        return never_sent(str(error))
+    except Broken as error:
+        return read_error(str(error))
+    try:
+        return await answered(answer)
+    except (Broken, EncodingError) as error:
+        return read_error(_why(error))
+    finally:
+        await answer.aclose()  # noqa: ASYNC102 - it is shielded and bounded within
 
 
 async def _read_error_body(answer: Answer, decoder: Decoder | None) -> bytes | None:

@@ -24,7 +24,7 @@ from gateway.core.failures import Failure
 from gateway.core.messages import Batch
 from gateway.core.sse import BlockTooLarge, SSEParser, read_block
 from gateway.encodings import Decoder, Identity
-from gateway.ports import Inputs, UpstreamCall
+from gateway.ports import Inputs
 from gateway.upstream.answers import read_error, too_large
 from gateway.upstream.calls import Answer, Broken
 
@@ -36,6 +36,8 @@ Taken = tuple[list[Event], BlockTooLarge | None]
 
 class EventStream:
     """One answer's. What is megabytes long is read by `aside`."""
+
+    __slots__ = ("_answer", "_aside", "_at", "_decoder", "_inputs", "_is_plain", "_left", "_parser")
 
     def __init__(self, answer: Answer, decoder: Decoder, inputs: Inputs, event_bytes_max: int, aside: Aside) -> None:
         self._answer = answer
@@ -52,25 +54,22 @@ class EventStream:
     def __repr__(self) -> str:
         return f"<EventStream of {self._answer!r}, {self._parser}>"
 
-    async def run(self, call: UpstreamCall) -> Failure | None:
+    async def run(self, turn_id: str) -> Failure | None:
         """To its end: None after a terminal event, else why it ended without one. Raises Broken, EncodingError."""
         try:
-            return await self._run()
+            while True:  # noqa: ASYNC913 - it goes round only behind a read
+                await self._answer.pass_on(self._take)
+                self._at = trio.current_time()  # all is seen to from here on: a clock that ran out before has won
+                if self._left == b"":
+                    self._decoder.end()
+                    return await self._end()
+                if self._left is not None and await self._send_left():
+                    await _drain(self._answer)
+                    return None
         except BlockTooLarge as error:
             return too_large(str(error))
         finally:
-            _log_what_was_not_forwarded(self._parser, call)
-
-    async def _run(self) -> Failure | None:
-        while True:  # noqa: ASYNC913 - it goes round only behind a read
-            await self._answer.pass_on(self._take)
-            self._at = trio.current_time()  # what is left is seen to from here on: a clock that ran out before has won
-            if self._left == b"":
-                self._decoder.end()
-                return await self._end()
-            if self._left is not None and await self._send_left():
-                await _drain(self._answer)
-                return None
+            _log_what_was_not_forwarded(self._parser, turn_id)
 
     def _take(self, chunk: bytes, at: float) -> bool:
         """What one read brought, handed over now; False if there is something to wait for, or nothing more comes."""
@@ -142,7 +141,7 @@ def _take_events(parser: SSEParser) -> Taken:
         return error.events, error
 
 
-def _log_what_was_not_forwarded(parser: SSEParser, call: UpstreamCall) -> None:
+def _log_what_was_not_forwarded(parser: SSEParser, turn_id: str) -> None:
     """E7, E9: blocks that were no events (comments too), and events that came in one read with the terminal one."""
     behind = 0
     with suppress(BlockTooLarge):
@@ -151,7 +150,7 @@ def _log_what_was_not_forwarded(parser: SSEParser, call: UpstreamCall) -> None:
             behind += 1
     if behind or parser.not_events:
         logger.info(
-            "not_forwarded", turn_id=call.turn_id, blocks_without_event=parser.not_events, events_behind_the_end=behind
+            "not_forwarded", turn_id=turn_id, blocks_without_event=parser.not_events, events_behind_the_end=behind
         )
 
 

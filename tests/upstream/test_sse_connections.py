@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import pytest
 import trio
 
+from gateway.core.messages import Opened
 from gateway.lock.virtual import virtual_run
 from gateway.ports import Stamped, Upstream
 from gateway.turn.passing import OneByOne
+from gateway.upstream.direct import DirectCaller
 from gateway.upstream.scripted import Break, Reply, Silence, serve_scripted
 from gateway.upstream.scripts import event, http_failure, prelude, response_object
 from gateway.upstream.sse import SSESettings, SSEUpstream
@@ -229,3 +232,38 @@ async def test_a_failure_and_a_success_follow_each_other_on_one_adapter(face: st
 
     assert last_words == ["ended", "response.completed", "ended", "ended"]
     assert len(script.calls) == 4
+
+
+# --- what is held meanwhile -----------------------------------------------------------------------------------------
+
+
+class Body(bytes):
+    """A request's, which tells when nobody holds it any more."""
+
+    gone: trio.Event
+
+    def __new__(cls, text: bytes, gone: trio.Event) -> Body:
+        made = super().__new__(cls, text)
+        made.gone = gone
+        return made
+
+    def __del__(self) -> None:
+        self.gone.set()
+
+
+async def test_a_body_that_was_sent_is_not_held_while_its_answer_comes() -> None:
+    """Issue 7: it may be megabytes, and the answer may take minutes. The turn has its text, for a replay."""
+    gone = trio.Event()
+    sending, receiving = trio.open_memory_channel[Stamped](1)
+    async with raw_peer((head(CHUNKED, "content-type: text/event-stream"), OPEN)) as peer, trio.open_nursery() as turn:
+        upstream = SSEUpstream(
+            SSESettings(f"http://127.0.0.1:{peer.port}"), DirectCaller(f"http://127.0.0.1:{peer.port}")
+        )
+        turn.start_soon(upstream.attempt, replace(CALL, body=Body(b"{}", gone)), OneByOne(sending))
+        opened, _ = await receiving.receive()
+        assert isinstance(opened, Opened)
+        await settle()
+        assert gone.is_set()
+        assert peer.requests[0].endswith(b"{}")
+        turn.cancel_scope.cancel()
+    await upstream.aclose()
