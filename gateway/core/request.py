@@ -31,6 +31,7 @@ KEPT_CHARACTERS_MAX: Final = 65_536
 """A member's text, above which its value is not kept for as long as the turn runs."""
 UTF8_BYTES_MAX: Final = 4
 """Of one character."""
+MADE_OF_OTHERS: Final = (list, dict)
 _LET_GO: Final = object()
 NAME_CHARACTERS_MAX: Final = 64
 """How much of a client's own text a refusal repeats."""
@@ -100,11 +101,11 @@ class RequestBody:
         }
 
     def let_go(self) -> None:
-        """Keep no value whose text is long: it takes up to ten times as much, and when its contents are known nobody
-        asks for it but by exception. It is read again for who does."""
-        for name, found in self.members.items():
-            if found.value_end - found.value_start > KEPT_CHARACTERS_MAX:
-                self.members[name] = found._replace(value=_LET_GO)
+        """Keep no value that is made of others, and none whose text is long: it takes up to ten times as much as its
+        text, and when its contents are known nobody asks for it but by exception. It is read again for who does."""
+        for name, (value, key_start, start, stop, following) in self.members.items():
+            if type(value) in MADE_OF_OTHERS or stop - start > KEPT_CHARACTERS_MAX:
+                self.members[name] = Member(_LET_GO, key_start, start, stop, following)
 
     @cached_property
     def contents(self) -> Contents:
