@@ -46,7 +46,7 @@ WAITING_MAX: Final = 4096
 
 Listener = trio.abc.Listener[trio.SocketStream] | trio.SSLListener[trio.SocketStream]
 Stream = trio.SocketStream | trio.SSLStream[trio.SocketStream]
-ServeOne = Callable[[Any], Awaitable[object]]
+ServeOne = Callable[[Any], Awaitable[None]]
 
 
 @dataclass(eq=False)
@@ -201,12 +201,16 @@ async def _serve_and_close(serve_one: ServeOne, stream: Stream) -> None:
         await trio.aclose_forcefully(stream)  # noqa: ASYNC102 - it does not wait
 
 
-async def _serve_one(serve: ServeOne, way_down: WayDown, stream: Stream) -> None:
+def _serve_one(serve: ServeOne, way_down: WayDown, stream: Stream) -> Awaitable[None]:
+    return _serve_secured(serve, way_down, stream) if isinstance(stream, trio.SSLStream) else serve(stream)
+
+
+async def _serve_secured(serve: ServeOne, way_down: WayDown, stream: trio.SSLStream[trio.SocketStream]) -> None:
     """A peer that has not shaken hands yet is nobody to wait for: its handshake ends with the process's way down."""
-    if isinstance(stream, trio.SSLStream) and not await _shake_hands(stream, way_down.ending):
+    if await _shake_hands(stream, way_down.ending):
+        await serve(stream)
+    else:
         await trio.aclose_forcefully(stream)
-        return
-    await serve(stream)
 
 
 async def _shake_hands(stream: trio.SSLStream[trio.SocketStream], ending: trio.Event) -> bool:

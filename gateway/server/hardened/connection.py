@@ -68,11 +68,14 @@ class HardenedServer(TCPServer):
     _held_back = b""
     """What the next write begins with: a head whose first piece of body comes at once, or what the kernel did not take
     of the piece before."""
+    _writing: trio.Lock | None = None
+    """Held by a write that waits."""
     _unwaited = 0
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
         del self.idle_task  # Hypercorn's timer: the connection idles in its read
+        del self.send_lock  # Hypercorn's: few writes wait, and the first that does makes one
 
     async def run(self) -> None:
         """Serve the connection; an exception ends it and nothing else."""
@@ -203,8 +206,8 @@ class HardenedServer(TCPServer):
         if self._unwaited >= WRITES_PER_PASS:
             self._unwaited = 0
             await trio.lowlevel.checkpoint()
-        if self._socket is None or self.send_lock.locked():
-            async with self.send_lock:
+        if self._socket is None or (self._writing is not None and self._writing.locked()):
+            async with self._write_lock():
                 is_written = await self._write(self._behind_held_back(data))
         else:
             is_written = await self._write_at_once(self._socket, self._behind_held_back(data))
@@ -214,7 +217,7 @@ class HardenedServer(TCPServer):
     def write_at_once(self, data: bytes) -> Taken:
         """What the kernel takes without a wait; of what it takes in part, the next write goes on with the rest. A peer
         that has left takes nothing: the next write finds that out."""
-        if self._socket is None or self._held_back or self.send_lock.locked():
+        if self._socket is None or self._held_back or (self._writing is not None and self._writing.locked()):
             return Taken.NOTHING
         try:
             sent = self._socket.send(data)
@@ -242,11 +245,17 @@ class HardenedServer(TCPServer):
             return False
         if sent == len(data):
             return True
-        self.send_lock.acquire_nowait()
+        lock = self._write_lock()
+        lock.acquire_nowait()
         try:
             return await self._write(data[sent:])
         finally:
-            self.send_lock.release()
+            lock.release()
+
+    def _write_lock(self) -> trio.Lock:
+        if self._writing is None:
+            self._writing = trio.Lock()
+        return self._writing
 
     async def _write(self, data: bytes) -> bool:
         """Shielded, so that no cancellation leaves half a frame behind. A peer that takes nothing is dropped."""
