@@ -208,8 +208,8 @@ UPSTREAM_CLOSE_SECONDS_MAX: Final = 1.0
 UPSTREAM_DRAIN_SECONDS_MAX: Final = 0.1
 """E9: the end of an upstream body comes with its terminal event; waiting that long for it saves a new connection."""
 INSTANT_PASSES: Final = 4
-"""Scheduler passes that bring in all that happened at one instant (a departure crosses the server's task, the door's
-and the watcher's) before something irrevocable is done: the outcome is the same under every task order."""
+"""Scheduler passes that bring in all that was sent at one instant: behind a WebSocket's end the frames that crossed the
+server's task, the connection's and the door's reader; before a line upstream is used again, its end."""
 READY_SOCKETS_MAX: Final = 64
 """Upstream sockets read one after another, without a wait, before others have their turn: some milliseconds."""
 BATCH_EVENTS_MAX: Final = 512

@@ -56,6 +56,9 @@ class Downstream(Protocol):
     need not raise: `watch` tells."""
 
     door: Door
+    departure_passes: int
+    """Tasks that a departure crosses until `watch` tells of it: in so many passes of the scheduler all that happened at
+    one instant has come in."""
 
     @property
     def quiet_deadline(self) -> float:

@@ -18,6 +18,7 @@ class WebSocketClient:
     """One turn's client on a WebSocket (ports.Downstream)."""
 
     door = Door.WEBSOCKET
+    departure_passes = 3  # the server's task, the connection's, and the door's own reader
     quiet_deadline = math.inf
 
     def __init__(

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 import trio
 
-from gateway import limits
 from gateway.core.events import EventClass
 from gateway.core.messages import Batch, Handed, Headers, Input
 from gateway.ports import Stamped
@@ -35,9 +34,10 @@ def passes_on(arrived: Input) -> bool:
     return isinstance(arrived, Handed)
 
 
-async def let_the_instant_pass() -> None:
-    """Let all that happens at this instant come in before something irrevocable is done (limits.INSTANT_PASSES)."""
-    for _ in range(limits.INSTANT_PASSES - 1):
+async def let_the_instant_pass(passes: int) -> None:
+    """Let all that happens at this instant come in before something irrevocable is done: the outcome is the same under
+    every task order. What takes the most passes of the scheduler is a departure (ports.Downstream)."""
+    for _ in range(passes - 1):
         await trio.lowlevel.cancel_shielded_checkpoint()  # a cancellation is seen at the last one, at the same instant
     await trio.lowlevel.checkpoint()
 

@@ -147,7 +147,7 @@ class RunningTurn:
             inlet = None if self._mail else await self._wait()
             self._look_after_client(trio.current_time())
             if not self._is_passing_on:
-                await let_the_instant_pass()
+                await let_the_instant_pass(self._client.departure_passes)
             await self._step_all()
             if inlet is not None:
                 inlet.was_looked_at()
@@ -317,7 +317,7 @@ class RunningTurn:
         await self._books.open_attempt(route)
         self._tried.append(route.name)
         self._is_aliased = route.upstream_model not in (None, self._order.request.model)
-        await let_the_instant_pass()
+        await let_the_instant_pass(self._client.departure_passes)
         departures = [at for arrived, at in self._mail if isinstance(arrived, ClientLeft)]
         for arrived, at in self._mail:
             if isinstance(arrived, DrainStarted):

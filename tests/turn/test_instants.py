@@ -7,7 +7,11 @@ import pytest
 import trio
 
 from gateway import limits
+from gateway.downstream.connections import Departure
+from gateway.downstream.http import HTTPClient, WholeClient
+from gateway.downstream.websocket_client import WebSocketClient
 from gateway.lock.driver import Client, connect
+from gateway.ports import Downstream
 from gateway.turn.inputs import let_the_instant_pass
 from gateway.upstream.scripted import Break, Silence, Step
 from support.gateways import Seen, World, create_frame, play, seen, turn, words_of_failure, world
@@ -290,11 +294,36 @@ async def test_a_create_of_a_client_that_leaves_at_once_costs_nothing() -> None:
     assert (w.charged, client.told) == (0, [])
 
 
+@pytest.mark.parametrize("client", [HTTPClient, WholeClient, WebSocketClient])
 @in_orders(1)
-async def test_the_instant_passes_when_everybody_was_as_often_at_work_as_a_departure_takes() -> None:
+async def test_the_instant_passes_when_everybody_was_as_often_at_work_as_a_departure_takes(
+    client: type[Downstream],
+) -> None:
     """§7: at the same time by the clock."""
     passes = Passes(trio.lowlevel.current_task())
     trio.lowlevel.add_instrument(passes)
-    await let_the_instant_pass()
+    await let_the_instant_pass(client.departure_passes)
     trio.lowlevel.remove_instrument(passes)
-    assert (passes.count, trio.current_time()) == (limits.INSTANT_PASSES, 0.0)
+    assert (passes.count, trio.current_time()) == (client.departure_passes, 0.0)
+
+
+@in_many_orders
+async def test_a_departure_has_come_when_its_instant_has_passed(door: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """§7: under every task order, and with at most one pass to spare."""
+    told: list[int] = []
+    passes = Passes(trio.lowlevel.current_task())
+    tell = Departure.tell
+
+    def noting(departure: Departure, how: str = "disconnected") -> None:
+        told.append(passes.count)
+        tell(departure, how)
+
+    monkeypatch.setattr(Departure, "tell", noting)
+    async with turn(world(A.reply(Silence())), door) as client:
+        await trio.sleep_until(3.0)
+        trio.lowlevel.add_instrument(passes)
+        client.leave()
+        await let_the_instant_pass(limits.INSTANT_PASSES)
+        trio.lowlevel.remove_instrument(passes)
+    declared = HTTPClient.departure_passes if door == "http" else WebSocketClient.departure_passes
+    assert told[0] in (declared - 2, declared - 1)

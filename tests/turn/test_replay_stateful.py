@@ -172,6 +172,7 @@ class Listener:
     """A client that hears all and stays (ports.Downstream)."""
 
     quiet_deadline = float("inf")
+    departure_passes = 1
 
     def __init__(self, door: Door) -> None:
         self.door = door

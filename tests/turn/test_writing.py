@@ -22,6 +22,7 @@ class Client:
     """Takes what it is told to take of what passes, and each write takes it three seconds."""
 
     door = Door.HTTP
+    departure_passes = 1
 
     def __init__(self, taken: Taken = Taken.ALL, quiet_deadline: float = math.inf) -> None:
         self.taken = taken
