@@ -41,11 +41,12 @@ class Writing:
         self._seconds = seconds
         self._must_wake_by = must_wake_by
         self._tell = tell
-        self._scope = trio.CancelScope()
+        self._scope: trio.CancelScope | None = None
         self._quiet: trio.CancelScope | None = None
         self._is_writing = False
         self._rest_waits = False
         self._has_all = False
+        self._is_cancelled = False
         self.waiting: list[Frames] = []
         """Given, and not being written yet."""
         self.is_behind = False
@@ -58,7 +59,9 @@ class Writing:
 
     async def run(self) -> None:
         """Write all that comes, then the end, unless it is cancelled."""
-        with self._scope:
+        if self._is_cancelled:
+            return
+        with trio.CancelScope(deadline=self.stalls_at if self._has_all else math.inf) as self._scope:
             try:
                 while await self._has_more():
                     await self._write()
@@ -78,14 +81,17 @@ class Writing:
     def end(self) -> None:
         """Nothing follows. From here on nobody else looks after a client that stalls."""
         self._has_all = True
-        self._scope.deadline = self.stalls_at
+        if self._scope is not None:
+            self._scope.deadline = self.stalls_at
         self._look_up()
 
     def cancel(self) -> None:
         """There is nobody to write to any more."""
         self.waiting.clear()
         self.is_behind = False
-        self._scope.cancel()
+        self._is_cancelled = True
+        if self._scope is not None:
+            self._scope.cancel()
 
     def gives_up(self) -> None:
         """The client had its time, and is not waited for any more."""
@@ -158,7 +164,7 @@ class Writing:
 
     def _stalls(self, at: float) -> None:
         self.stalls_at = at
-        if self._has_all:
+        if self._has_all and self._scope is not None:
             self._scope.deadline = at
 
 
