@@ -53,12 +53,10 @@ class Inputs(Protocol):
 
 class Downstream(Protocol):
     """One turn's client. `write` and `write_quiet` are called by one task; a client that cannot be written to any more
-    need not raise: `watch` tells."""
+    need not raise: `watch` tells. Until then a departure crosses `departure_passes` tasks."""
 
     door: Door
     departure_passes: int
-    """Tasks that a departure crosses until `watch` tells of it: in so many passes of the scheduler all that happened at
-    one instant has come in."""
 
     @property
     def quiet_deadline(self) -> float:

@@ -29,11 +29,13 @@ HELD: Final = "gateway.held"
 
 
 class Departure:
-    """Whether and how the client has left."""
+    """Whether and how the client has left. So that whoever asks is told it crosses as many tasks as `passes`: of the
+    server, which always is one of them, of the app, and of the door."""
 
-    __slots__ = ("_how", "_watchers")
+    __slots__ = ("_how", "_watchers", "passes")
 
-    def __init__(self) -> None:
+    def __init__(self, passes: int = 2) -> None:
+        self.passes = passes
         self._how: str | None = None
         self._watchers: tuple[Callable[[str], None], ...] = ()
 

@@ -199,11 +199,11 @@ class HTTPClient:
     """One turn's client on HTTP (ports.Downstream). `start_at` is when headers must leave at the latest."""
 
     door = Door.HTTP
-    departure_passes = 2  # the server's task, and the one that watches; where the server tells by a call there is none
 
     def __init__(self, wire: Wire, request_id: str, start_at: float) -> None:
         self._wire = wire
         self._request_id = request_id
+        self.departure_passes = wire.departure.passes
         self.quiet_deadline = start_at
         """H6, H9."""
         self._has_started = False

@@ -55,9 +55,9 @@ class StraightApp(QuartTrio):
         return super().__call__(scope, receive, send)
 
     def _serve(self, serve: Serve, scope: Any, receive: Receive, send: Send) -> Awaitable[None]:
-        departure = Departure()
-        wire = Wire(send, departure, direct_of(scope))
         when_left = (scope.get("state") or {}).get(LEAVING)
+        departure = Departure(passes=2 if when_left is None else 1)
+        wire = Wire(send, departure, direct_of(scope))
         asked = Asked(scope, receive, self._bounds())
         if when_left is None:
             return self._answer_watched(serve, asked, wire)

@@ -167,7 +167,7 @@ class Connection:
         self.memory = neighbours.memories.connection()
         self._client_address = client_address(socket.scope, settings.trusted_hops)
         self._limit_at = trio.current_time() + settings.connection_seconds
-        self._departure = Departure()
+        self._departure = Departure(passes=3)  # the connection's task reads, and then the door's
         self._line = Line(settings.waiting_creates_max, settings.waiting_bytes_max)
         self._inbound = cast("dict[str, Inbound]", socket.scope.get("state") or {}).get(INBOUND) or NoBounds()
         self._direct = direct_of(socket.scope)

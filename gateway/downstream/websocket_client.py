@@ -18,7 +18,6 @@ class WebSocketClient:
     """One turn's client on a WebSocket (ports.Downstream)."""
 
     door = Door.WEBSOCKET
-    departure_passes = 3  # the server's task, the connection's, and the door's own reader
     quiet_deadline = math.inf
 
     def __init__(
@@ -34,6 +33,7 @@ class WebSocketClient:
         self._send = send
         self._direct = direct
         self._departure = departure
+        self.departure_passes = departure.passes
         self._turn_id = turn_id
         self._stream = {} if stream_id is None else {"stream_id": stream_id}
         self._heard = heard

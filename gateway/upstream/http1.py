@@ -45,7 +45,7 @@ class ResponseDecoder:
 
     __slots__ = (
         *("_headers", "_is_delimited", "_is_interim", "_may_serve_again", "_overhead", "_parser"),
-        *("__weakref__", "body", "fault", "head", "is_complete", "is_over"),
+        *("__weakref__", "body", "fault", "head", "is_complete", "is_over", "on_body"),
     )
 
     def __init__(self) -> None:

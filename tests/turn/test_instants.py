@@ -3,18 +3,20 @@
 Each test runs under 26 orders of the tasks, 13 on each door or all on the one; nothing it sees depends on them.
 """
 
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+
 import pytest
 import trio
 
 from gateway import limits
+from gateway.beside_asgi import LEAVING
 from gateway.downstream.connections import Departure
-from gateway.downstream.http import HTTPClient, WholeClient
-from gateway.downstream.websocket_client import WebSocketClient
 from gateway.lock.driver import Client, connect
-from gateway.ports import Downstream
 from gateway.turn.inputs import let_the_instant_pass
 from gateway.upstream.scripted import Break, Silence, Step
-from support.gateways import Seen, World, create_frame, play, seen, turn, words_of_failure, world
+from support.gateways import Seen, World, create, create_frame, play, seen, turn, words_of_failure, world
 from support.virtual import in_orders
 from support.voices import A, B
 
@@ -294,36 +296,75 @@ async def test_a_create_of_a_client_that_leaves_at_once_costs_nothing() -> None:
     assert (w.charged, client.told) == (0, [])
 
 
-@pytest.mark.parametrize("client", [HTTPClient, WholeClient, WebSocketClient])
+# --- how long an instant is -------------------------------------------------------------------------------------
+
+
+@asynccontextmanager
+async def told_by_a_call(w: World) -> AsyncIterator[Callable[[], None]]:
+    """One turn of a client whose server tells of its departure by a call; gives what makes it leave."""
+    told: list[Callable[[], None]] = []
+    async with connect(w.app, "http", body=json.dumps(create()).encode(), state={LEAVING: told.append}) as client:
+
+        def leave() -> None:
+            client.leave()
+            told[0]()
+
+        yield leave
+
+
+@pytest.mark.parametrize(
+    ("steps", "at"),
+    [
+        *[([A.prelude, 3.0, *steps], 3.0) for steps in SOMETHING.values()],
+        ([A.prelude, Silence()], 10.0),
+        ([A.prelude, 2.75, A.error(OVERLOADED), Silence()], 3.0),
+    ],
+    ids=[*SOMETHING, "T1", "T9"],
+)
+@in_twice_as_many
+async def test_a_departure_that_is_told_by_a_call_comes_before_all_else(steps: list[Step], at: float) -> None:
+    """R1, §7: at its instant, though it is waited for no longer than a departure takes then."""
+    w = world(A.reply(*steps), B.answer())
+    async with told_by_a_call(w) as leave:
+        await trio.sleep_until(at)
+        leave()
+    assert (w.called, w.attempts, w.money) == (["a"], LEFT, ["voided"])
+
+
+@pytest.mark.parametrize("passes", [1, 2, 3])
 @in_orders(1)
-async def test_the_instant_passes_when_everybody_was_as_often_at_work_as_a_departure_takes(
-    client: type[Downstream],
-) -> None:
+async def test_the_instant_passes_when_everybody_was_as_often_at_work(passes: int) -> None:
     """§7: at the same time by the clock."""
-    passes = Passes(trio.lowlevel.current_task())
-    trio.lowlevel.add_instrument(passes)
-    await let_the_instant_pass(client.departure_passes)
-    trio.lowlevel.remove_instrument(passes)
-    assert (passes.count, trio.current_time()) == (client.departure_passes, 0.0)
+    counted = Passes(trio.lowlevel.current_task())
+    trio.lowlevel.add_instrument(counted)
+    await let_the_instant_pass(passes)
+    trio.lowlevel.remove_instrument(counted)
+    assert (counted.count, trio.current_time()) == (passes, 0.0)
 
 
+@pytest.mark.parametrize("way", ["http", "websocket", "by a call"])
 @in_many_orders
-async def test_a_departure_has_come_when_its_instant_has_passed(door: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_departure_has_come_when_its_instant_has_passed(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """§7: under every task order, and with at most one pass to spare."""
-    told: list[int] = []
-    passes = Passes(trio.lowlevel.current_task())
+    told: list[tuple[int, int]] = []
+    counted = Passes(trio.lowlevel.current_task())
     tell = Departure.tell
 
     def noting(departure: Departure, how: str = "disconnected") -> None:
-        told.append(passes.count)
+        told.append((counted.count, departure.passes))
         tell(departure, how)
 
     monkeypatch.setattr(Departure, "tell", noting)
-    async with turn(world(A.reply(Silence())), door) as client:
+    w = world(A.reply(Silence()))
+    async with AsyncExitStack() as stack:
+        if way == "by a call":
+            leave = await stack.enter_async_context(told_by_a_call(w))
+        else:
+            leave = (await stack.enter_async_context(turn(w, way))).leave
         await trio.sleep_until(3.0)
-        trio.lowlevel.add_instrument(passes)
-        client.leave()
+        trio.lowlevel.add_instrument(counted)
+        leave()
         await let_the_instant_pass(limits.INSTANT_PASSES)
-        trio.lowlevel.remove_instrument(passes)
-    declared = HTTPClient.departure_passes if door == "http" else WebSocketClient.departure_passes
-    assert told[0] in (declared - 2, declared - 1)
+        trio.lowlevel.remove_instrument(counted)
+    at, passes = told[0]
+    assert max(0, passes - 2) <= at <= passes - 1
