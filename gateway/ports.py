@@ -265,8 +265,7 @@ class Draining(Protocol):
 
 
 class Ledger(Protocol):
-    """Accounts and reservations (B). Every call is idempotent on the turn id, begins at once, and is done once it is
-    durable."""
+    """Accounts and reservations (B). Calls are idempotent on the turn id, begin at once, and are done once durable."""
 
     def reserve(
         self, turn_id: str, account: str, nanodollars: int, limits: Sequence[SpendLimit] = ()

@@ -255,7 +255,7 @@ async def test_what_was_read_of_a_request_is_let_go_and_its_failure_still_has_a_
     async def turn(asked: Asked, _wire: Wire) -> None:
         assert asked.header(b"x-said") == "hello"
         asked.let_go()
-        assert asked.headers() == []
+        assert asked.header(b"x-said") is None
         raise RuntimeError
 
     assert await Client().ask(app_of(turn)) == (500, b"RuntimeError on /turn")
