@@ -345,4 +345,4 @@ class TurnRequest:
         value = self.body.get("max_output_tokens")
         if isinstance(value, bool) or not isinstance(value, int | float) or value < 0:
             return None
-        return min(math.ceil(value), TOKENS_MAX)
+        return math.ceil(min(value, TOKENS_MAX))  # 1e999 is read as infinity

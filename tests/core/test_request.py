@@ -393,3 +393,10 @@ def test_what_some_members_take_is_bounded_without_writing_them() -> None:
     """C5: each character by the most bytes that it may have, and one more for each member."""
     body = RequestBody(b'{"a": 1, "b": true, "c": 2}')
     assert body.extent_bytes_max(["b", "c", "d"]) == 4 * len('"b": true, "c": 2') + 2
+
+
+@pytest.mark.parametrize("written", ["1e999", "1e400", "9" * 400])
+def test_an_output_limit_that_no_number_holds_is_none_that_is_less_than_the_most(written: str) -> None:
+    """B6: JSON knows it; it is no bug of the gateway's."""
+    body = RequestBody(f'{{"max_output_tokens":{written}}}'.encode())
+    assert TurnRequest(body, "m", (), splices_store=False).max_output_tokens == TOKENS_MAX
