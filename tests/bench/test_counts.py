@@ -58,10 +58,10 @@ SHORT_TURN: Final = Shape("m-0-1", 2, 25)
 Counts = Mapping[tuple[str, str], float]
 
 CALLS_MAX: Final[Counts] = {
-    ("http", "event"): 130,
-    ("http", "short turn"): 3_100,
-    ("websocket", "event"): 165,
-    ("websocket", "short turn"): 3_850,
+    ("http", "event"): 125,
+    ("http", "short turn"): 2_700,
+    ("websocket", "event"): 155,
+    ("websocket", "short turn"): 3_700,
 }
 """Of functions, Python's and C's, as cProfile counts them. What was measured, and 15 % for what differs between
 Python's versions; on a busy machine fewer events share one pass of the scheduler, which makes 20 calls more for each.
@@ -69,10 +69,10 @@ To be lowered with each gain; the target is 150 per event. Of long streams an ev
 turn's beginning and end, and on a WebSocket the handshake."""
 
 SYSTEM_CALLS_MAX: Final[Counts] = {
-    ("http", "event"): 3.6,
-    ("http", "short turn"): 21,
-    ("websocket", "event"): 3.8,
-    ("websocket", "short turn"): 21,
+    ("http", "event"): 3.5,
+    ("http", "short turn"): 17,
+    ("websocket", "event"): 3.6,
+    ("websocket", "short turn"): 19,
 }
 """As strace counts them. To be lowered with each gain; the target is 5 per event."""
 
