@@ -28,22 +28,29 @@ sys.exit(sys.base_prefix != "/usr" and "--enable-optimizations" not in (sysconfi
         >/dev/null 2>&1
 }
 
-# The wheel of pip that a Python brings for its environments. Debian's brings none; any other one's serves it as well.
-pip_of() {
-    "$1" -c 'import ensurepip, pathlib
-print(next((pathlib.Path(ensurepip.__file__).parent / "_bundled").glob("pip-*.whl")))' 2>/dev/null
+# Whether it makes environments with pip in them. Debian's does only with its package python3-venv.
+brings_pip() {
+    "$1" -c 'import ensurepip; ensurepip.version()' >/dev/null 2>&1
 }
 
+# The wheel of pip that some Python brings for its environments: it serves those of one that brings none as well.
 any_pip() {
     local candidate
-    for candidate in python3.13 python3.12 python3.11 python3 "${PYENV_ROOT:-$HOME/.pyenv}"/versions/3.*/bin/python; do
-        pip_of "$candidate" && return
+    for candidate in python3.13 python3.12 python3.11 python3 "${PYENV_ROOT:-${HOME:-}/.pyenv}"/versions/3.*/bin/python; do
+        starts "$candidate" && pip_of "$candidate" && return
     done
     return 1
 }
 
+# A distribution keeps it in a place of its own.
+pip_of() {
+    "$1" -c 'import ensurepip, pathlib, sysconfig
+places = sysconfig.get_config_var("WHEEL_PKG_DIR"), pathlib.Path(ensurepip.__file__).parent / "_bundled"
+print(next(wheel for place in places if place for wheel in pathlib.Path(place).glob("pip-*.whl")))' 2>/dev/null
+}
+
 can_make_environments() {
-    starts "$1" && { pip_of "$1" || any_pip; } >/dev/null
+    starts "$1" && { brings_pip "$1" || any_pip >/dev/null; }
 }
 
 # The first of these that its builder optimized, else the first that can be used at all; VERSION may be empty.
@@ -83,7 +90,7 @@ find_python() {
 find_python_version() {
     local version=$1
     best_of "$version" "python$version" "$distribution_bin/python$version" \
-        "${PYENV_ROOT:-$HOME/.pyenv}/versions/$version"*/bin/python
+        "${PYENV_ROOT:-${HOME:-}/.pyenv}/versions/$version"*/bin/python
 }
 
 version_of() {
@@ -112,7 +119,7 @@ prepare_environment() {
 
 make_environment() {
     local directory=$1 python=$2 pip
-    if pip_of "$python" >/dev/null; then
+    if brings_pip "$python"; then
         "$python" -m venv --clear "$directory"
     else
         "$python" -m venv --clear --without-pip "$directory"

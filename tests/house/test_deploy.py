@@ -26,13 +26,14 @@ def executable(file: Path, body: str) -> None:
     file.chmod(0o755)
 
 
-def interpreter(file: Path, *, is_optimized: bool = True, pip: str = "/a/pip.whl") -> str:
-    """This one under another name, which it gives; `pip` is the wheel that it brings, if any."""
+def interpreter(file: Path, *, is_optimized: bool = True, brings_pip: bool = True, pip: str = "") -> str:
+    """This one under another name, which it gives; `pip` is the wheel that it has to lend, if any."""
     file.parent.mkdir(parents=True, exist_ok=True)
     executable(
         file,
         f"""case "$*" in
             *CONFIG_ARGS*) exit {0 if is_optimized else 1} ;;
+            *ensurepip.version*) exit {0 if brings_pip else 1} ;;
             *ensurepip*) {f"echo '{pip}'" if pip else "exit 1"} ;;
             *'print(sys.executable)'*) echo '{file}' ;;
             *) exec '{sys.executable}' "$@" ;;
@@ -79,9 +80,16 @@ def test_this_interpreter_says_whether_it_was_built_optimized(path: Path) -> Non
     assert (bash(f"is_optimized '{sys.executable}'", path).returncode == 0) is says
 
 
+def test_one_that_brings_pip_in_a_place_of_its_own_needs_no_other(path: Path) -> None:
+    """A distribution's: its wheels lie beside the interpreter, and there may be no other Python."""
+    own = interpreter(path / "usr/python3")
+    assert bash("find_python", path).stdout.strip() == own
+    assert bash("find_python", path, PYTHON=own).stdout.strip() == own
+
+
 def test_one_that_brings_no_pip_is_lent_another_s(path: Path) -> None:
-    """Debian's. Alone it can make no environment."""
-    own = interpreter(path / "usr/python3", pip="")
+    """Debian's, without its package python3-venv. Alone it can make no environment."""
+    own = interpreter(path / "usr/python3", brings_pip=False)
     assert bash("find_python", path).returncode == 1
     wheel = path / "pip-1-py3-none-any.whl"
     with zipfile.ZipFile(wheel, "w") as written:
