@@ -10,7 +10,7 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import Any, Final, NamedTuple, NoReturn
@@ -100,11 +100,12 @@ class RequestBody:
             for name, found in self.members.items()
         }
 
-    def let_go(self) -> None:
-        """Keep no value that is made of others, and none whose text is long: it takes up to ten times as much as its
-        text, and when its contents are known nobody asks for it but by exception. It is read again for who does."""
+    def let_go(self, kept: Container[str] = ()) -> None:
+        """Keep no value that is made of others, but those `kept`, and none whose text is long: it takes up to ten times
+        as much as its text, and when its contents are known nobody asks for it but by exception. It is read again for
+        who does."""
         for name, (value, key_start, start, stop, following) in self.members.items():
-            if type(value) in MADE_OF_OTHERS or stop - start > KEPT_CHARACTERS_MAX:
+            if (type(value) in MADE_OF_OTHERS and name not in kept) or stop - start > KEPT_CHARACTERS_MAX:
                 self.members[name] = Member(_LET_GO, key_start, start, stop, following)
 
     @cached_property

@@ -52,7 +52,7 @@ def read_body(raw: bytes) -> RequestBody:
             text = f"{name!r} has more than {KEPT_CHARACTERS_MAX:,} characters"
             raise Refusal("invalid_request", text, param=name)
     _ = body.contents  # walked here, which may be a thread, and not when it is first asked for
-    body.let_go()
+    body.let_go(SHORT_MEMBERS)
     return body
 
 
