@@ -42,6 +42,8 @@ class Asked:
     bounds: BodyBounds
     held: tuple[AbstractContextManager[object], ...] = ()
     """What is given back once it was answered."""
+    is_logged: bool = False
+    """Whether a server that is not the gateway's own may write a line of it when it was answered."""
     was_read: Callable[[], object] | None = None
     """Called when the body is whole: what comes then is the client's departure."""
 
@@ -57,8 +59,9 @@ class Asked:
             place.__exit__(None, None, None)
 
     def let_go(self) -> None:
-        """It was read: nobody asks for its headers any more, and its turn may take long."""
-        self.scope["headers"] = ()
+        """It was read: nobody here asks for its headers any more, and its turn may take long."""
+        if not self.is_logged:
+            self.scope["headers"] = ()
 
     def header(self, name: bytes) -> str | None:
         """The first of that name, which is given in lower case, as the server has it."""

@@ -24,6 +24,7 @@ from gateway.core.messages import Taken
 Send = Callable[[dict[str, Any]], Awaitable[None]]
 RawHeaders = Iterable[tuple[str, str]]
 
+TLS_SCHEMES: Final = ("https", "wss")
 HELD: Final = "gateway.held"
 """The name under which a request's scope carries what it holds."""
 
@@ -65,6 +66,11 @@ class Departure:
     def unwatch(self, tell: Callable[[str], None]) -> None:
         """It need not be told any more."""
         self._watchers = tuple(watcher for watcher in self._watchers if watcher != tell)
+
+
+def departure_of(scope: Any, passes: int) -> Departure:
+    """One connection's. Over TLS a client that leaves without a goodbye is told of a pass later: the stream yields."""
+    return Departure(passes + (scope["scheme"] in TLS_SCHEMES))
 
 
 class Wire:

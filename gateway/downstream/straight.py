@@ -23,7 +23,7 @@ from quart_trio import QuartTrio
 
 from gateway.beside_asgi import LEAVING, Straight
 from gateway.downstream.asked import Asked, BodyBounds, Gone, Receive
-from gateway.downstream.connections import Departure, HTTPConnection, Send, Wire, direct_of
+from gateway.downstream.connections import Departure, HTTPConnection, Send, Wire, departure_of, direct_of
 
 Serve = Callable[[Asked, Wire], Awaitable[None]]
 
@@ -56,9 +56,9 @@ class StraightApp(QuartTrio):
 
     def _serve(self, serve: Serve, scope: Any, receive: Receive, send: Send) -> Awaitable[None]:
         when_left = (scope.get("state") or {}).get(LEAVING)
-        departure = Departure(passes=2 if when_left is None else 1)
+        departure = departure_of(scope, passes=2 if when_left is None else 1)
         wire = Wire(send, departure, direct_of(scope))
-        asked = Asked(scope, receive, self._bounds())
+        asked = Asked(scope, receive, self._bounds(), is_logged=when_left is None)
         if when_left is None:
             return self._answer_watched(serve, asked, wire)
         when_left(departure.tell)

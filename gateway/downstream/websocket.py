@@ -33,7 +33,7 @@ from gateway.core.rules import CONNECTION_LIMIT
 from gateway.downstream.addresses import client_address
 from gateway.downstream.auth import Keys
 from gateway.downstream.bodies import turn_request
-from gateway.downstream.connections import Departure, direct_of
+from gateway.downstream.connections import departure_of, direct_of
 from gateway.downstream.errors import refusal_body, to_json, websocket_refusal
 from gateway.downstream.frames import Create, Frame, Line, Refused, Steer, bytes_of, echo, read_frame
 from gateway.downstream.headers import chosen_subprotocol
@@ -167,7 +167,7 @@ class Connection:
         self.memory = neighbours.memories.connection()
         self._client_address = client_address(socket.scope, settings.trusted_hops)
         self._limit_at = trio.current_time() + settings.connection_seconds
-        self._departure = Departure(passes=3)  # the connection's task reads, and then the door's
+        self._departure = departure_of(socket.scope, passes=4)  # the connection's, the door's, a Close's lock
         self._line = Line(settings.waiting_creates_max, settings.waiting_bytes_max)
         self._inbound = cast("dict[str, Inbound]", socket.scope.get("state") or {}).get(INBOUND) or NoBounds()
         self._direct = direct_of(socket.scope)

@@ -64,13 +64,16 @@ class Inbox:
         self._room.unpark_all()
 
     async def receive(self) -> ASGIReceiveEvent:
-        """The next event, at once if it is there. The disconnect is told as often as it is asked for, and yields."""
+        """The next event, at once if it is there. The disconnect is told as often as it is asked for, and yields unless
+        it was waited for: whoever waits hears of it a pass of the scheduler after it has come."""
         await trio.lowlevel.checkpoint_if_cancelled()
+        has_waited = not self._events
         while not self._events:
             await self._news.park()
         event: ASGIReceiveEvent = self._events[0]
         if event["type"] in LAST:
-            await trio.lowlevel.checkpoint()
+            if not has_waited:
+                await trio.lowlevel.checkpoint()
         else:
             self._events.pop(0)
             self._bytes -= _size_of(event)
