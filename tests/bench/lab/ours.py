@@ -6,15 +6,17 @@ A key of an account that pays, a priced route, a credential, the log on, metrics
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import trio
 
 from bench.lab.placing import Tree
-from bench.lab.systems import MODELS, Running, free_port, wait_until_listening
+from bench.lab.programs import CannotMeasure
+from bench.lab.systems import MODELS, START_SECONDS_MAX, Running, free_port, wait_until_listening
 from bench.lab.tls import Front
 from gateway.server.control import ask
 
@@ -81,7 +83,7 @@ def start_gateway(
     core: int | None = None,
     serve: Sequence[str] = SERVE,
 ) -> Running:
-    """Start one in `folder`, which must be its own, and wait until it listens; `serve` is what Python runs."""
+    """Start one in `folder`, which must be its own, and wait until it serves; `serve` is what Python runs."""
     port = free_port()
     file = folder / "gateway.toml"
     file.write_text(configuration(settings, port, upstream_port), encoding="utf-8")
@@ -91,10 +93,29 @@ def start_gateway(
     command = [settings.python, *serve, "--config", str(file), *workers]
     tree = Tree(command, folder / "log", core, PYTHONPATH=f"{REPOSITORY}:{REPOSITORY / 'tests'}")
     wait_until_listening(tree, port)
-    return Running(tree, port, upstream_port, KEY)
+    running = Running(tree, port, upstream_port, KEY)
+    if settings.workers > 1:
+        wait_until_all_are_ready(running)
+    return running
+
+
+def wait_until_all_are_ready(running: Running) -> None:
+    """Whoever is stopped while it starts is too late when it goes on: its supervisor has another one in its place.
+    Raises CannotMeasure."""
+    deadline = time.monotonic() + START_SECONDS_MAX
+    while {worker["state"] for worker in workers_of(running)} != {"ready"}:
+        if time.monotonic() > deadline:
+            running.tree.end()
+            raise CannotMeasure(f"its workers are not ready after {START_SECONDS_MAX:.0f} s")
+        time.sleep(0.05)
+
+
+def workers_of(running: Running) -> list[dict[str, Any]]:
+    """As the supervisor tells of them."""
+    answer = trio.run(ask, running.tree.log.parent / "control.sock", {"command": "status"}, 10.0)
+    return list(answer["workers"])
 
 
 def turns_of_workers(running: Running) -> list[int]:
     """How many turns each worker runs now."""
-    answer = trio.run(ask, running.tree.log.parent / "control.sock", {"command": "status"}, 10.0)
-    return [int(worker["turns"]) for worker in answer["workers"]]
+    return [int(worker["turns"]) for worker in workers_of(running)]
