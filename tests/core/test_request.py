@@ -1,6 +1,7 @@
 """A request is read once and strictly, and measured for its estimate (H3, B4, B6)."""
 
 import json
+from collections.abc import Callable
 from contextlib import suppress
 from time import process_time
 from typing import Any, Final
@@ -9,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gateway.core.contents import contents_of
 from gateway.core.money import TOKENS_MAX, InputMeasure
 from gateway.core.request import KEPT_CHARACTERS_MAX, MEMBERS_MAX, MalformedBody, RequestBody, TurnRequest
 
@@ -223,12 +225,19 @@ def test_a_body_is_read_in_linear_time(raw: bytes) -> None:
 def test_looking_through_a_body_costs_no_more_than_parsing_it(item: bytes) -> None:
     """S5, S6, B4: all that is asked of the values is found in one walk, whatever they are."""
     raw = b'{"input":[' + b",".join([item] * 200_000) + b"]}"
-    body, started = RequestBody(raw), process_time()
-    json.loads(raw)
-    parsed = process_time()
-    assert not body.contents.has_side_effect_tool
+    fields = RequestBody(raw).fields
 
-    assert process_time() - parsed < 3 * (parsed - started)
+    assert least_seconds(lambda: contents_of(fields)) < 3 * least_seconds(lambda: json.loads(raw))
+
+
+def least_seconds(work: Callable[[], object]) -> float:
+    """Of five times: what else the machine does makes each longer, and none shorter."""
+    taken = []
+    for _ in range(5):
+        started = process_time()
+        work()
+        taken.append(process_time() - started)
+    return min(taken)
 
 
 def test_a_value_that_is_large_or_made_of_others_is_not_kept_and_read_again_for_who_asks() -> None:
