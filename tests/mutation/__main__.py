@@ -60,6 +60,9 @@ class Runs:
 @click.option("--children", default=2, help="How many mutants are tested at once.")
 def main(modules: tuple[str, ...], tests: tuple[str, ...], again: bool, rest: bool, children: int) -> None:
     """Test the mutants of these modules, or of all. Exits with 1 if one survived that is not listed."""
+    known = [name for floor in FLOORS for name in modules_of(floor)]
+    for name in set(modules).difference(known):
+        raise click.BadArgumentUsage(f"{name!r} is none of {', '.join(known)}")
     chosen = {floor: [name for name in modules_of(floor) if not modules or name in modules] for floor in FLOORS}
     is_clean = [
         examine(floor, names, tests or FLOORS[floor], Runs(again, rest, children))
