@@ -15,17 +15,14 @@ repository="$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd -P)"
 # Where a distribution keeps its own Python, which it builds optimized.
 distribution_bin="${DISTRIBUTION_BIN:-/usr/bin}"
 
-# A name on PATH proves nothing: pyenv leaves shims that only print an error.
-starts() {
-    "$1" -c 'import sys, sqlite3, ssl, venv; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1
-}
-
-# Built with profiles, the interpreter is a fifth to a third faster. pyenv leaves that out unless it is asked for; a
-# distribution's Python does not tell of it in its arguments.
-is_optimized() {
-    "$1" -c 'import sys, sysconfig
-sys.exit(sys.base_prefix != "/usr" and "--enable-optimizations" not in (sysconfig.get_config_var("CONFIG_ARGS") or ""))' \
-        >/dev/null 2>&1
+# What a Python is, all asked at once: its version, whether its builder optimized it, its own path. Fails for one that
+# does not start (pyenv leaves shims that only print an error), is too old, or lacks a library. Built with profiles, an
+# interpreter is a fifth to a third faster; pyenv leaves that out unless it is asked for, distributions do not say it.
+described() {
+    "$1" -c 'import sqlite3, ssl, sys, sysconfig, venv
+is_optimized = sys.base_prefix == "/usr" or "--enable-optimizations" in (sysconfig.get_config_var("CONFIG_ARGS") or "")
+print("%d.%d" % sys.version_info[:2], "optimized" if is_optimized else "plain", sys.executable)
+sys.exit(sys.version_info < (3, 11))' 2>/dev/null
 }
 
 # Whether it makes environments with pip in them. Debian's does only with its package python3-venv.
@@ -37,7 +34,7 @@ brings_pip() {
 any_pip() {
     local candidate
     for candidate in python3.13 python3.12 python3.11 python3 "${PYENV_ROOT:-${HOME:-}/.pyenv}"/versions/3.*/bin/python; do
-        starts "$candidate" && pip_of "$candidate" && return
+        described "$candidate" >/dev/null && pip_of "$candidate" && return
     done
     return 1
 }
@@ -49,41 +46,33 @@ places = sysconfig.get_config_var("WHEEL_PKG_DIR"), pathlib.Path(ensurepip.__fil
 print(next(wheel for place in places if place for wheel in pathlib.Path(place).glob("pip-*.whl")))' 2>/dev/null
 }
 
-can_make_environments() {
-    starts "$1" && { brings_pip "$1" || any_pip >/dev/null; }
-}
-
 # The first of these that its builder optimized, else the first that can be used at all; VERSION may be empty.
 best_of() {
-    local version=$1 candidate found=
+    local version=$1 candidate known its_version kind path found=
     shift
     for candidate in "$@"; do
-        if can_make_environments "$candidate" && [[ -z $version || $(version_of "$candidate") == "$version" ]]; then
-            if is_optimized "$candidate"; then
-                executable_of "$candidate"
-                return
-            fi
-            found="${found:-$candidate}"
+        known="$(described "$candidate")" || continue
+        read -r its_version kind path <<<"$known"
+        if [[ $version != "" && $version != "$its_version" ]] || [[ $kind == plain && -n $found ]]; then
+            continue
+        fi
+        if brings_pip "$candidate" || any_pip >/dev/null; then
+            found=$path
+            [[ $kind == plain ]] || break
         fi
     done
-    [[ -n $found ]] && executable_of "$found"
-}
-
-executable_of() {
-    "$1" -c 'import sys; print(sys.executable)'
+    [[ -n $found ]] && echo "$found"
 }
 
 find_python() {
+    local wanted="Python 3.11 or newer that starts, has ssl and sqlite3, and can make environments (venv, and pip for them)"
     if [[ -n ${PYTHON:-} ]]; then
-        if ! can_make_environments "$PYTHON"; then
-            echo "error: PYTHON=$PYTHON is no Python 3.11 or newer that starts and has venv, ssl and sqlite3" >&2
-            return 1
-        fi
-        executable_of "$PYTHON"
-        return
+        best_of "" "$PYTHON" && return
+        echo "error: PYTHON=$PYTHON is no $wanted" >&2
+    else
+        best_of "" python3.13 python3.12 python3.11 python3 "$distribution_bin/python3" && return
+        echo "error: no $wanted is on PATH; set PYTHON to one" >&2
     fi
-    best_of "" python3.13 python3.12 python3.11 python3 "$distribution_bin/python3" && return
-    echo "error: no Python 3.11 or newer that starts and has venv, ssl and sqlite3 is on PATH; set PYTHON to one" >&2
     return 1
 }
 

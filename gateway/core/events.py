@@ -114,7 +114,7 @@ def read_parsed(data: bytes, block: bytes) -> Event | None:
     if type(event_type) is not str:
         kind = EventClass.ERROR if body.get("error") else EventClass.NEUTRAL
         return Event(kind, "error" if kind is EventClass.ERROR else "", data, block, body)
-    kind = EVENT_CLASSES.get(event_type) or classify(event_type)
+    kind = classify(event_type)
     return event_of((kind, event_type, data, block, None if kind is EventClass.OUTPUT else body, False))
 
 
@@ -250,14 +250,13 @@ def usages(body: object) -> list[object]:
 
 def response_id(body: object) -> str | None:
     """The id of the response a lifecycle or terminal event speaks of."""
-    response = body["response"] if type(body) is dict and "response" in body else None
-    found = response["id"] if type(response) is dict and "id" in response else None
+    found = member(body, "response", "id")
     return found if found and type(found) is str and _is_name(found, ID_CHARACTERS_MAX) else None
 
 
 def sequence_number(body: object) -> int | None:
     """The event's own number, if the upstream numbers its events."""
-    value = body["sequence_number"] if type(body) is dict and "sequence_number" in body else None
+    value = member(body, "sequence_number")
     return value if type(value) is int else None
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Mapping
 from typing import Any, Final
 
 from gateway import limits
@@ -58,25 +58,24 @@ def read_body(raw: bytes) -> RequestBody:
 
 def turn_request(
     body: RequestBody,
-    headers: Iterable[tuple[str, str]],
+    headers: Mapping[str, str],
     policy: StatePolicy,
     *,
     streams: bool = True,
     path: str = RESPONSES,
 ) -> TurnRequest:
-    """What the engine is asked. Only a response is stored: a compaction and a count know no `store`. Raises Refusal
-    `invalid_request` or `unsupported_parameter`."""
+    """What the engine is asked; `headers` are those that say anything (headers_read). Only a response is stored: a
+    compaction and a count know no `store`. Raises Refusal `invalid_request` or `unsupported_parameter`."""
     can_be_stored = path == RESPONSES
-    known = {name.lower(): value for name, value in headers}
-    reasons = eligibility(body, known, policy)
+    reasons = eligibility(body, headers, policy)
     return TurnRequest(
         body=body,
         model=_model(body),
         stateful_reasons=reasons if can_be_stored else tuple([reason for reason in reasons if reason != STORED]),
         splices_store=can_be_stored and makes_store_explicit(body, policy),
-        headers=headers_up(known.items()),
-        client_refused_replay=known.get(REPLAY_HEADER, "").strip().lower() == "never",
-        client_retry_count=known.get(RETRY_COUNT_HEADER),
+        headers=headers_up(headers.items()),
+        client_refused_replay=headers.get(REPLAY_HEADER, "").strip().lower() == "never",
+        client_retry_count=headers.get(RETRY_COUNT_HEADER),
         streams=streams,
         path=path,
     )

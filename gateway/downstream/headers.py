@@ -31,7 +31,6 @@ DOWN_PREFIXES: Final = ("x-ratelimit-", "ratelimit-", "x-codex-")
 SECRET_WORDS: Final = ("authorization", "cookie", "token", "secret", "api-key")
 """A header of an allowed prefix that speaks of a credential does not go up all the same."""
 
-
 REPLAY_HEADER: Final = "x-gateway-replay"
 RETRY_COUNT_HEADER: Final = "x-stainless-retry-count"
 """What a client tells the gateway itself."""
@@ -40,8 +39,8 @@ _READ_PREFIXES: Final = tuple([prefix.encode() for prefix in UP_PREFIXES])
 
 
 def headers_read(raw: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
-    """Those of a turn's headers that say anything here, of one name the last. The server has names in lower case
-    (ASGI); a client's value may hold any byte of latin-1. Most headers are not even decoded."""
+    """Those of a turn's headers that say anything here, by name, of one name the last. The server has names in lower
+    case (ASGI); a client's value may hold any byte of latin-1. Most headers are not even decoded."""
     return {
         name.decode("latin-1"): value.decode("latin-1")
         for name, value in raw

@@ -135,7 +135,7 @@ class HTTPDoor:
         body = await receive_body(raw, encoding, self._aside, asked.inbound, self._settings.body_bytes_max)
         streams = path == RESPONSES and _streams(body)
         headers = headers_read(asked.scope["headers"])
-        request = turn_request(body, headers.items(), self._settings.policy, streams=streams, path=path)
+        request = turn_request(body, headers, self._settings.policy, streams=streams, path=path)
         key.require_model(request.model)
         address = client_address(asked.scope, self._settings.trusted_hops)
         asked.let_go()

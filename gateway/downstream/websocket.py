@@ -36,7 +36,7 @@ from gateway.downstream.bodies import turn_request
 from gateway.downstream.connections import departure_of, direct_of
 from gateway.downstream.errors import refusal_body, to_json, websocket_refusal
 from gateway.downstream.frames import Create, Frame, Line, Refused, Steer, bytes_of, echo, read_frame
-from gateway.downstream.headers import chosen_subprotocol
+from gateway.downstream.headers import chosen_subprotocol, headers_read
 from gateway.downstream.websocket_client import WebSocketClient
 from gateway.measures import Meter, NoMeter
 from gateway.ports import Draining, NoBounds, Order, Places, Turns
@@ -165,6 +165,7 @@ class Connection:
         self._meter = neighbours.meter
         self._aside = neighbours.aside
         self.memory = neighbours.memories.connection()
+        self._headers = headers_read(socket.scope["headers"])
         self._client_address = client_address(socket.scope, settings.trusted_hops)
         self._limit_at = trio.current_time() + settings.connection_seconds
         self._departure = departure_of(socket.scope, passes=4)  # the connection's, the door's, a Close's lock
@@ -303,7 +304,7 @@ class Connection:
         return key
 
     def _order(self, frame: Create, turn_id: str, key: Key) -> Order:
-        asked = turn_request(frame.body, self._socket.headers.items(), self._settings.policy)
+        asked = turn_request(frame.body, self._headers, self._settings.policy)
         key.require_model(asked.model)
         return Order(
             turn_id=turn_id,

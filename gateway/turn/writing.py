@@ -81,8 +81,7 @@ class Writing:
     def end(self) -> None:
         """Nothing follows. From here on nobody else looks after a client that stalls."""
         self._has_all = True
-        if self._scope is not None:
-            self._scope.deadline = self.stalls_at
+        self._stalls(self.stalls_at)
         self._look_up()
 
     def cancel(self) -> None:

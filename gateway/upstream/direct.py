@@ -205,10 +205,10 @@ class DirectAnswer:
 
     async def pass_on(self, take: Take) -> None:
         """Hand over what comes of the body (calls.Answer). What is here already needs no wait for the socket."""
-        decoder = self._decoder
-        has_all = decoder.is_over or self._connection is None
-        goes_on = not (decoder.body or has_all) or take(await self.read(), trio.current_time())
-        if has_all or not goes_on or self._connection is None:
+        has_all = self._decoder.is_over or self._connection is None
+        if (has_all or self._decoder.body) and not take(await self.read(), trio.current_time()):
+            return
+        if has_all or self._connection is None:
             return
         try:
             await self._connection.pass_on(partial(self._pass_on, take))

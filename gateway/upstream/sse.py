@@ -18,7 +18,6 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass, replace
 from functools import partial
-from http import HTTPStatus
 from typing import Any, Final, TypeVar
 
 import structlog
@@ -53,6 +52,7 @@ ASKED_FOR: Final = {"content-type": "application/json", "accept-encoding": "iden
 ACCEPTED: Final = {True: "text/event-stream", False: "application/json"}
 """By whether a stream is asked for."""
 SUCCESS: Final = range(200, 300)
+NO_CONTENT: Final = 204
 REFUSALS_FROM: Final = 400
 """Statuses."""
 T = TypeVar("T")
@@ -136,7 +136,7 @@ class SSEUpstream:
 
     def _no_object(self, status: int, body: bytes) -> Failure | None:
         """P9: what the API answers is an object; only where nothing was to be said there may be none."""
-        if parse_object(body) is not None or (status == HTTPStatus.NO_CONTENT and not body):
+        if parse_object(body) is not None or (status == NO_CONTENT and not body):
             return None
         if is_cut_short(body) or not body:
             return read_error("the upstream ended the body before the answer was whole")

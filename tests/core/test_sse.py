@@ -184,6 +184,24 @@ def test_events_may_be_asked_for_later(stream: bytes, sizes: list[int]) -> None:
     assert [event.data for event in iter(parser.next_event, None)] == [event.data for event in parser_of(stream)[1]]
 
 
+def found_by_looks(stream: bytes, sizes: list[int], events_max: int) -> list[Event]:
+    """The events of the stream in such chunks, which must be those of its bytes one by one: each look finds so many at
+    most, and none behind a terminal one."""
+    parser = SSEParser(BLOCK_BYTES_MAX)
+    looks: list[list[Event]] = []
+    for chunk in cut(stream, sizes):
+        parser.receive_data(chunk)
+        looks += iter(lambda: parser.next_events(events_max), [])
+    by_the_byte, expected = parser_of(*cut(stream, [1]))
+    found = [event for look in looks for event in look]
+
+    assert [event._replace(block=b"") for event in found] == [event._replace(block=b"") for event in expected]
+    assert parser.not_events == by_the_byte.not_events
+    assert max(map(len, looks), default=0) <= events_max
+    assert EventClass.TERMINAL not in {event.kind for look in looks for event in look[:-1]}
+    return found
+
+
 @given(STREAMS, SIZES | st.just([1 << 16]), st.integers(1, 5))
 @example((b"data: " + DELTA + b"\n\n") * 5 + b"data: " + COMPLETED + b"\n\ndata: " + DELTA + b"\n\n", [1 << 16], 5)
 @settings(max_examples=300, deadline=None)
@@ -191,19 +209,7 @@ def test_a_look_finds_what_is_found_one_by_one_from_bytes_that_come_one_by_one(
     stream: bytes, sizes: list[int], events_max: int
 ) -> None:
     """P2, E9: blocks that are read in one run are read as any block is; none behind a terminal event."""
-    parser = SSEParser(BLOCK_BYTES_MAX)
-    looks: list[list[Event]] = []
-    for chunk in cut(stream, sizes):
-        parser.receive_data(chunk)
-        looks += iter(lambda: parser.next_events(events_max), [])
-    by_the_byte, expected = parser_of(*cut(stream, [1]))
-
-    assert [event._replace(block=b"") for look in looks for event in look] == [
-        event._replace(block=b"") for event in expected
-    ]
-    assert parser.not_events == by_the_byte.not_events
-    assert all(len(look) <= events_max for look in looks)
-    assert EventClass.TERMINAL not in {event.kind for look in looks for event in look[:-1]}
+    found_by_looks(stream, sizes, events_max)
 
 
 LONG_DELTAS: Final = st.builds(
@@ -226,19 +232,7 @@ def test_chunks_of_many_events_give_what_bytes_that_come_one_by_one_give(
     stream: bytes, sizes: list[int], events_max: int
 ) -> None:
     """P2, P4, E9, E10: events that are found by one look at a chunk are those that each look by itself finds."""
-    parser = SSEParser(BLOCK_BYTES_MAX)
-    looks: list[list[Event]] = []
-    for chunk in cut(stream, sizes):
-        parser.receive_data(chunk)
-        looks += iter(lambda: parser.next_events(events_max), [])
-    by_the_byte, expected = parser_of(*cut(stream, [1]))
-    found = [event for look in looks for event in look]
-
-    assert [event._replace(block=b"") for event in found] == [event._replace(block=b"") for event in expected]
-    assert all(event.block in stream for event in found)
-    assert parser.not_events == by_the_byte.not_events
-    assert max(map(len, looks), default=0) <= events_max
-    assert EventClass.TERMINAL not in {event.kind for look in looks for event in look[:-1]}
+    assert all(event.block in stream for event in found_by_looks(stream, sizes, events_max))
 
 
 @pytest.mark.parametrize("excess", [0, 1], ids=["at-the-limit", "above-it"])

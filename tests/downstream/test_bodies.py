@@ -75,7 +75,7 @@ def test_a_body_that_is_not_one_plain_json_object_is_refused(raw: bytes) -> None
 )
 def test_what_json_allows_passes(raw: bytes) -> None:
     """H3; case 53: unknown fields, lone surrogates, numbers of any length: the upstream decides."""
-    assert turn_request(read_body(raw), [], StatePolicy()).body_for_sse(None).startswith(raw[: raw.index(b"{") + 1])
+    assert turn_request(read_body(raw), {}, StatePolicy()).body_for_sse(None).startswith(raw[: raw.index(b"{") + 1])
 
 
 def test_a_key_that_is_the_same_in_another_spelling_stands_twice() -> None:
@@ -87,7 +87,7 @@ def test_a_key_that_is_the_same_in_another_spelling_stands_twice() -> None:
 def test_a_model_is_named(model: Any) -> None:
     """M1."""
     with pytest.raises(Refusal) as caught:
-        turn_request(read_body(json.dumps({**BODY, "model": model}).encode()), [], StatePolicy())
+        turn_request(read_body(json.dumps({**BODY, "model": model}).encode()), {}, StatePolicy())
     assert (caught.value.code, caught.value.param) == ("invalid_request", "model")
 
 
@@ -108,13 +108,13 @@ def test_a_request_in_the_foreground_passes(fields: dict[str, Any]) -> None:
 
 def test_a_request_carries_what_the_engine_asks() -> None:
     """S7, R10a, L1, H4: reasons, refusals, retry count, and only the headers that may go up."""
-    headers = [
-        ("X-Stainless-Retry-Count", "2"),
-        ("X-Gateway-Replay", " Never "),
-        ("X-Codex-Turn-State", "s"),
-        ("Authorization", "Bearer secret"),
-        ("Cookie", "a=1"),
-    ]
+    headers = {
+        "x-stainless-retry-count": "2",
+        "x-gateway-replay": " Never ",
+        "x-codex-turn-state": "s",
+        "authorization": "Bearer secret",
+        "cookie": "a=1",
+    }
     request = turn_request(read_body(json.dumps({**BODY, "store": True}).encode()), headers, StatePolicy())
 
     assert request.model == "m"
@@ -127,7 +127,7 @@ def test_a_request_carries_what_the_engine_asks() -> None:
 @pytest.mark.parametrize("value", ["", "always", "auto", "nevermore", "0"])
 def test_only_never_refuses_a_replay(value: str) -> None:
     """R10a."""
-    request = turn_request(read_body(json.dumps(BODY).encode()), [("x-gateway-replay", value)], StatePolicy())
+    request = turn_request(read_body(json.dumps(BODY).encode()), {"x-gateway-replay": value}, StatePolicy())
 
     assert request.client_refused_replay is False
 
@@ -148,6 +148,6 @@ def test_store_is_made_explicit_where_it_is_absent_and_the_operator_says_so(
 ) -> None:
     """S1; case 49: explicit values are never changed, odd ones either."""
     raw = json.dumps({**BODY, "store": store, "stream": True}).encode()
-    request = turn_request(read_body(raw), [], StatePolicy(absent_store_is_false=absent_store_is_false))
+    request = turn_request(read_body(raw), {}, StatePolicy(absent_store_is_false=absent_store_is_false))
 
     assert sent in request.body_for_sse(None)

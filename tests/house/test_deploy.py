@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 REPOSITORY = Path(__file__).parents[2]
+VERSION = f"{sys.version_info.major}.{sys.version_info.minor}"
 SCRIPTS = ["deploy/run", "deploy/test", ".ci/run"]
 
 
@@ -32,10 +33,9 @@ def interpreter(file: Path, *, is_optimized: bool = True, brings_pip: bool = Tru
     executable(
         file,
         f"""case "$*" in
-            *CONFIG_ARGS*) exit {0 if is_optimized else 1} ;;
+            *CONFIG_ARGS*) echo '{VERSION} {"optimized" if is_optimized else "plain"} {file}' ;;
             *ensurepip.version*) exit {0 if brings_pip else 1} ;;
             *ensurepip*) {f"echo '{pip}'" if pip else "exit 1"} ;;
-            *'print(sys.executable)'*) echo '{file}' ;;
             *) exec '{sys.executable}' "$@" ;;
         esac""",
     )
@@ -66,18 +66,17 @@ def test_one_that_was_built_optimized_comes_first_wherever_it_lies(path: Path) -
 
 
 def test_of_a_version_the_one_that_was_built_optimized_comes_first(path: Path) -> None:
-    version = f"{sys.version_info.major}.{sys.version_info.minor}"
-    plain = interpreter(path / f".pyenv/versions/{version}.1/bin/python", is_optimized=False)
-    assert bash(f"find_python_version {version}", path).stdout.strip() == plain
-    own = interpreter(path / f"usr/python{version}")
-    assert bash(f"find_python_version {version}", path).stdout.strip() == own
+    plain = interpreter(path / f".pyenv/versions/{VERSION}.1/bin/python", is_optimized=False)
+    assert bash(f"find_python_version {VERSION}", path).stdout.strip() == plain
+    own = interpreter(path / f"usr/python{VERSION}")
+    assert bash(f"find_python_version {VERSION}", path).stdout.strip() == own
 
 
-def test_this_interpreter_says_whether_it_was_built_optimized(path: Path) -> None:
-    """As it says to whoever asks it (sysconfig), or it is a distribution's."""
-    arguments = str(sysconfig.get_config_var("CONFIG_ARGS"))
-    says = sys.base_prefix == "/usr" or "--enable-optimizations" in arguments
-    assert (bash(f"is_optimized '{sys.executable}'", path).returncode == 0) is says
+def test_this_interpreter_says_what_it_is(path: Path) -> None:
+    """A distribution's was built optimized; of any other sysconfig knows."""
+    is_optimized = sys.base_prefix == "/usr" or "--enable-optimizations" in str(sysconfig.get_config_var("CONFIG_ARGS"))
+    kind = "optimized" if is_optimized else "plain"
+    assert bash(f"described '{sys.executable}'", path).stdout == f"{VERSION} {kind} {sys.executable}\n"
 
 
 def test_one_that_brings_pip_in_a_place_of_its_own_needs_no_other(path: Path) -> None:
@@ -90,7 +89,9 @@ def test_one_that_brings_pip_in_a_place_of_its_own_needs_no_other(path: Path) ->
 def test_one_that_brings_no_pip_is_lent_another_s(path: Path) -> None:
     """Debian's, without its package python3-venv. Alone it can make no environment."""
     own = interpreter(path / "usr/python3", brings_pip=False)
-    assert bash("find_python", path).returncode == 1
+    refused = bash("find_python", path, PYTHON=own)
+    assert (bash("find_python", path).returncode, refused.returncode) == (1, 1)
+    assert "pip" in refused.stderr
     wheel = path / "pip-1-py3-none-any.whl"
     with zipfile.ZipFile(wheel, "w") as written:
         written.writestr("pip/__main__.py", "import sys; print('pip', *sys.argv[1:])")
@@ -116,9 +117,8 @@ def test_the_interpreter_that_is_asked_for_is_taken_or_refused_never_replaced(pa
 
 
 def test_a_version_is_found_among_the_interpreters_of_pyenv(path: Path) -> None:
-    version = f"{sys.version_info.major}.{sys.version_info.minor}"
-    installed = interpreter(path / f".pyenv/versions/{version}.1/bin/python")
-    assert bash(f"find_python_version {version}", path).stdout.strip() == installed
+    installed = interpreter(path / f".pyenv/versions/{VERSION}.1/bin/python")
+    assert bash(f"find_python_version {VERSION}", path).stdout.strip() == installed
     assert bash("find_python_version 3.99", path).returncode == 1
 
 

@@ -18,7 +18,7 @@ from gateway.upstream.scripts import response_object
 
 def request(**fields: object) -> TurnRequest:
     body = read_body(json.dumps({"model": "m", "store": False, **fields}).encode())
-    return turn_request(body, [], StatePolicy())
+    return turn_request(body, {}, StatePolicy())
 
 
 def played(
