@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import structlog
@@ -24,8 +25,9 @@ from gateway.turn.house import StandingHouse
 from gateway.turn.tables import Table, Tables
 from gateway.upstream.answers import Credential
 from gateway.upstream.calls import Caller
+from gateway.upstream.conversation import Converse
 from gateway.upstream.direct import Dial, DirectCaller
-from gateway.upstream.line import Connect
+from gateway.upstream.direct_conversation import DirectConversation, dial
 from gateway.upstream.sse import SSESettings, SSEUpstream
 from gateway.upstream.websocket import WebSocketSettings, WebSocketUpstream
 
@@ -34,9 +36,9 @@ if TYPE_CHECKING:
 
 logger = structlog.get_logger("gateway.routes")
 
-Network: TypeAlias = "httpx2.AsyncBaseTransport | Dial | Connect"
+Network: TypeAlias = "httpx2.AsyncBaseTransport | Dial | Converse"
 """What a route's bytes go over: for `sse` an HTTP transport or what opens a connection, by the data plane; for
-`websocket` what opens a stream."""
+`websocket` the way to converse."""
 OverHTTP: TypeAlias = "httpx2.AsyncBaseTransport | Dial"
 Adapter = SSEUpstream | WebSocketUpstream
 
@@ -193,13 +195,22 @@ class Routes:
             raise TypeError(f"the network of {config.name!r} speaks HTTP, its route WebSocket")
         over_http = self._over_http_adapter(config, self._over_http.get(config.name))
         settings = _websocket_settings(config, self._event_bytes_max)
-        return WebSocketUpstream(settings, cast("Connect | None", network), config.name, over_http, self._aside)
+        converse = cast("Converse | None", network) or self._converse(config)
+        return WebSocketUpstream(settings, converse, config.name, over_http, self._aside)
 
     def _over_http_adapter(self, config: RouteConfig, network: OverHTTP | None) -> SSEUpstream:
         caller = self._caller(config, network)
         adapter = SSEUpstream(_sse_settings(config, self._event_bytes_max), caller, self._aside)
         self._over_http_adapters[config] = adapter
         return adapter
+
+    def _converse(self, config: RouteConfig) -> Converse:
+        """The same over a WebSocket."""
+        if not self._is_plain:
+            return partial(DirectConversation, dial(config.base_url))
+        from gateway.upstream.library_conversation import LibraryConversation, Network  # as below
+
+        return partial(LibraryConversation, Network(config.base_url))
 
     def _caller(self, config: RouteConfig, network: OverHTTP | None) -> Caller:
         """How the route is called, by the data plane; a network that is given has chosen."""

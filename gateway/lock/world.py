@@ -26,7 +26,7 @@ from gateway.routes import Network, OverHTTP
 from gateway.turn.house import PatientHouse, StandingHouse
 from gateway.upstream.scripted import EVENT_STREAM, JSON_BODY, Call, Reply, Script, ScriptedTransport
 from gateway.upstream.scripted_sockets import ScriptedDial
-from gateway.upstream.scripted_websocket import ScriptedNetwork
+from gateway.upstream.scripted_websocket import scripted_converse
 
 PRICE: Final = {"input": "1", "cached_input": "0.5", "output": "2", "reasoning": "4"}
 """Dollars for a million tokens: one of input costs 1000 nano-dollars, cached 500, of output 2000, reasoning 4000."""
@@ -167,7 +167,8 @@ def _key(name: str) -> str:
 def _network(config: Config, route: str, script: Script) -> Network:
     """What the route's transport has below it (C5)."""
     is_framed = config.routes[route].transport == "websocket"
-    return ScriptedNetwork(script) if is_framed else _over_http(config, script)
+    is_plain = config.server.data_plane == "plain"
+    return scripted_converse(script, is_plain=is_plain) if is_framed else _over_http(config, script)
 
 
 def _over_http(config: Config, script: Script) -> OverHTTP:

@@ -37,7 +37,7 @@ from gateway.upstream.calls import (
     Take,
 )
 from gateway.upstream.http1 import Cut, Malformed, ResponseDecoder, ResponseHead
-from gateway.upstream.sockets import UNCONNECTED, Address, NothingWritten, connect
+from gateway.upstream.sockets import PORTS, UNCONNECTED, Address, NothingWritten, connect
 from gateway.upstream.trust import trusted
 
 UNFIT: Final = re.compile(rb"[\r\n\0]")
@@ -46,7 +46,6 @@ BODILESS: Final = frozenset({"GET", "HEAD", "DELETE"})
 """Methods whose requests have no body unless they have one (RFC 9110, 9.3)."""
 FIRST_PIECE_BYTES: Final = 262_144
 """Of a body, what is copied behind its head. To copy 30 MB held the loop for 40 ms."""
-PORTS: Final = {"http": 80, "https": 443}
 
 
 class Socket(Protocol):

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Final
@@ -28,6 +28,9 @@ from wsproto.utilities import ProtocolError
 
 from gateway.core.events import EventClass, parse_object, read_event
 from gateway.core.messages import Headers
+from gateway.upstream.calls import Take
+from gateway.upstream.conversation import Converse
+from gateway.upstream.direct_conversation import DirectConversation
 from gateway.upstream.scripted import Break, Call, Close, Raw, Reply, Script, Silence, Step, reset_on_close
 
 BLANK_LINE: Final = re.compile(rb"(?:\r\n|\r|\n){2}")
@@ -78,6 +81,54 @@ class _NearEnd(trio.abc.Stream):
         """The gateway is done with it."""
         self._peer.was_left()
         await self._stream.aclose()
+
+
+class StreamSocket:
+    """A stream in the place of a socket below a direct conversation (direct_conversation.Socket)."""
+
+    def __init__(self, stream: trio.abc.Stream) -> None:
+        self._stream = stream
+
+    async def receive(self) -> bytes:
+        """What has come. Raises OSError."""
+        try:
+            return bytes(await self._stream.receive_some(READ_BYTES_MAX))
+        except (trio.BrokenResourceError, trio.ClosedResourceError):
+            raise ConnectionResetError("connection reset by peer") from None
+
+    async def pass_on(self, take: Take) -> None:
+        """What comes, until `take` has enough. Raises OSError."""
+        while take(await self.receive(), trio.current_time()):
+            pass
+
+    async def write(self, data: bytes | bytearray | memoryview) -> None:
+        """All of it. Raises OSError."""
+        try:
+            await self._stream.send_all(data)
+        except (trio.BrokenResourceError, trio.ClosedResourceError):
+            raise ConnectionResetError("connection reset by peer") from None
+
+    def close(self) -> None:
+        """The gateway is done with it."""
+        trio.lowlevel.spawn_system_task(trio.aclose_forcefully, self._stream)
+
+
+def scripted_converse(script: Script, *, is_plain: bool = False) -> Converse:
+    """Conversations with the script, on either data plane (upstream/conversation.py)."""
+    return converse_over(ScriptedNetwork(script), is_plain=is_plain)
+
+
+def converse_over(connect: Callable[[], Awaitable[trio.abc.Stream]], *, is_plain: bool = False) -> Converse:
+    """The same over any streams."""
+    if is_plain:
+        from gateway.upstream.library_conversation import LibraryConversation  # the plain plane's library
+
+        return partial(LibraryConversation, connect)
+
+    async def dial() -> StreamSocket:
+        return StreamSocket(await connect())
+
+    return partial(DirectConversation, dial)
 
 
 async def serve_scripted_websocket(

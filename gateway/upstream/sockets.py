@@ -24,6 +24,10 @@ RECORD_BYTES_MAX: Final = 16_384
 then nobody could say that nothing was."""
 READ_BYTES_MAX: Final = 32_768
 """Of a stalled client three reads are held, with the events in them: here, in the hold, at its writer."""
+PORTS: Final = {"http": 80, "https": 443}
+"""Where a base URL that names none leads."""
+TLS_LOOK_SECONDS: Final = 0.005
+"""How long a write waits for a read beside it, where TLS wants one first: that is, hardly ever."""
 UNCONNECTED: Final = (OSError, trio.TooSlowError, UnicodeError, ValueError)
 """What `connect` raises: no address, no answer, no TLS; an address that cannot be one. All certificate errors are
 OSErrors."""
@@ -129,6 +133,18 @@ class UpstreamSocket:
                     raise
                 raise NothingWritten from None
         return True
+
+    async def write(self, data: bytes | bytearray | memoryview) -> None:
+        """Write it, whatever the peer says meanwhile: that is for whoever reads beside. Raises OSError."""
+        await trio.lowlevel.checkpoint_if_cancelled()
+        view = memoryview(data)
+        while view:
+            try:
+                view = view[self._socket.send(view[: self._piece_bytes_max]) :]
+            except (BlockingIOError, ssl.SSLWantWriteError):
+                await trio.lowlevel.wait_writable(self._socket)
+            except ssl.SSLWantReadError:  # TLS shakes hands anew: what it waits for, the reader brings
+                await trio.sleep(TLS_LOOK_SECONDS)
 
     async def _wait_for_room(self) -> bool:
         """Whether there is room. A peer that speaks before it has all has made up its mind."""

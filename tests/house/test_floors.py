@@ -29,6 +29,7 @@ TASKS_START_IN = {
     "gateway/downstream": "a connection's reader beside its turns",
     "gateway/upstream/scripted.py": "the shipped fake's script runs beside its reader",
     "gateway/upstream/scripted_websocket.py": "the same over WebSocket; in memory its peer is nobody's child",
+    "gateway/upstream/library_conversation.py": "the library's reader, which ends with its conversation",
     "gateway/upstream/line.py": "a kept WebSocket outlives the turn that opened it; its pool sees it end",
     "gateway/upstream/sockets.py": "two waits on one socket, of which the first ends the other",
     "gateway/upstream/readiness.py": "one task waits for the sockets of all; it ends with Trio's run",

@@ -31,11 +31,12 @@ from gateway.ledger.memory import MemoryLedger
 from gateway.lock.driver import AUTHORIZED, DEMO_KEY, Client, Headers, connect
 from gateway.ports import AttemptClosing, KeyBook
 from gateway.records.memory import MemoryRecords, TurnRecord
+from gateway.routes import Network
 from gateway.stores import Stores
 from gateway.turn.house import StandingHouse
 from gateway.upstream.scripted import TURN_PATH, Call, Reply, Script, ScriptedTransport
 from gateway.upstream.scripted_sockets import ScriptedDial
-from gateway.upstream.scripted_websocket import ScriptedNetwork
+from gateway.upstream.scripted_websocket import scripted_converse
 from support.voices import Voice
 
 MODEL = "gpt-test"
@@ -313,9 +314,9 @@ def _transport(extra: str, transport: str | None) -> str:
     return "" if "transport =" in extra else f'transport = "{transport or Transports.chosen}"'
 
 
-def _network(config: Config, script: Script) -> ScriptedTransport | ScriptedDial | ScriptedNetwork:
+def _network(config: Config, script: Script) -> Network:
     if config.routes[script.name].transport == "websocket":
-        return ScriptedNetwork(script)
+        return scripted_converse(script, is_plain=Transports.data_plane == "plain")
     return ScriptedDial(script) if Transports.data_plane == "fast" else ScriptedTransport(script)
 
 

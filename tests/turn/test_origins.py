@@ -16,9 +16,10 @@ from gateway.core.origin import Maker
 from gateway.core.routing import by_affinity
 from gateway.ports import LedgerUnavailable, Origin
 from gateway.records.memory import MemoryRecords
+from gateway.routes import Network
 from gateway.stores import Stores
 from gateway.upstream.scripted import Break, Reply, ScriptedTransport
-from gateway.upstream.scripted_websocket import ScriptedNetwork
+from gateway.upstream.scripted_websocket import scripted_converse
 from support.gateways import Transports, World, cost, create_frame, play, turn, world
 from support.virtual import in_every_order, in_orders
 from support.voices import ANSWERED, A, B
@@ -156,9 +157,9 @@ def dearer_b(records: MemoryRecords) -> World:
     return w
 
 
-def networks_of(w: World) -> dict[str, ScriptedTransport | ScriptedNetwork]:
+def networks_of(w: World) -> dict[str, Network]:
     is_framed = Transports.chosen == "websocket"
-    return {n: ScriptedNetwork(s) if is_framed else ScriptedTransport(s) for n, s in w.scripts.items()}
+    return {n: scripted_converse(s) if is_framed else ScriptedTransport(s) for n, s in w.scripts.items()}
 
 
 @in_every_order

@@ -1,5 +1,5 @@
-"""Everything that an SSE upstream does, it does the same on either data plane, and for a turn that takes what it can
-without a wait."""
+"""Everything that an upstream does over SSE or a WebSocket, it does the same on either data plane, and for a turn that
+takes what it can without a wait."""
 
 import pytest
 
@@ -17,7 +17,7 @@ def _plane(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """The modules that are about SSE upstreams run on all of them."""
-    if metafunc.module.__name__.rpartition(".")[2].startswith("test_sse"):
+    """The modules that are about streams run on all of them."""
+    if metafunc.module.__name__.rpartition(".")[2].startswith(("test_sse", "test_websocket")):
         metafunc.fixturenames.append("plane")
         metafunc.parametrize("plane", PLANES)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ssl
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 import httpx2
@@ -20,11 +21,14 @@ from gateway.core.failures import Failure
 from gateway.core.messages import AttemptEnded, Batch, Headers, Opened
 from gateway.ports import Stamped, Upstream, UpstreamCall
 from gateway.upstream.calls import Caller
+from gateway.upstream.conversation import Converse
 from gateway.upstream.direct import DirectCaller
+from gateway.upstream.direct_conversation import DirectConversation, dial
 from gateway.upstream.httpx_calls import HTTPXCaller
+from gateway.upstream.library_conversation import LibraryConversation, Network
 from gateway.upstream.scripted import Reply, Script, ScriptedTransport, serve_scripted
 from gateway.upstream.scripted_sockets import ScriptedDial
-from gateway.upstream.scripted_websocket import ScriptedNetwork, serve_scripted_websocket
+from gateway.upstream.scripted_websocket import scripted_converse, serve_scripted_websocket
 from gateway.upstream.sse import SSESettings, SSEUpstream
 from gateway.upstream.websocket import WebSocketSettings, WebSocketUpstream
 
@@ -90,13 +94,21 @@ async def websocket_on(face: str, script: Script, **settings: Any) -> AsyncItera
     async with trio.open_nursery() as nursery:
         if face == "memory":
             settled = WebSocketSettings("http://upstream.test/v1", **settings)
-            upstream = WebSocketUpstream(settled, ScriptedNetwork(script))
+            upstream = WebSocketUpstream(settled, scripted_converse(script, is_plain=Planes.chosen == "plain"))
         else:
             port = await nursery.start(serve_scripted_websocket, script, "127.0.0.1", 0)
-            upstream = WebSocketUpstream(WebSocketSettings(f"http://127.0.0.1:{port}/v1", **settings))
+            settled = WebSocketSettings(f"http://127.0.0.1:{port}/v1", **settings)
+            upstream = WebSocketUpstream(settled, converse_with(settled.base_url))
         yield upstream
         await upstream.aclose()
         nursery.cancel_scope.cancel()
+
+
+def converse_with(url: str, tls: ssl.SSLContext | None = None) -> Converse:
+    """Conversations over the real network, on the plane that is chosen."""
+    if Planes.chosen == "plain":
+        return partial(LibraryConversation, Network(url, tls))
+    return partial(DirectConversation, dial(url, tls))
 
 
 def script_of(*replies: Reply, is_cycle: bool = False) -> Script:

@@ -19,9 +19,9 @@ from gateway.lock.virtual import virtual_run
 from gateway.ports import Stamped, UpstreamCall
 from gateway.turn.passing import OneByOne
 from gateway.upstream.scripts import event, prelude, response_object
-from gateway.upstream.websocket import Network, WebSocketSettings, WebSocketUpstream
+from gateway.upstream.websocket import WebSocketSettings, WebSocketUpstream
 from upstream.peers import FIN, OPEN, RESET, head, raw_peer
-from upstream.stage import CALL, attempt, settle
+from upstream.stage import CALL, attempt, converse_with, settle
 
 pytestmark = pytest.mark.trio(run=virtual_run)
 
@@ -37,8 +37,7 @@ def payload_of(block: bytes) -> str:
 def upstream_at(port: int, tls: ssl.SSLContext | None = None) -> WebSocketUpstream:
     """An adapter that calls a port of this machine."""
     url = f"{'http' if tls is None else 'https'}://localhost:{port}/v1"
-    network = Network(url.replace("localhost", "127.0.0.1") if tls is None else url, tls)
-    return WebSocketUpstream(WebSocketSettings(url), network)
+    return WebSocketUpstream(WebSocketSettings(url), converse_with(url.replace("localhost", "127.0.0.1"), tls))
 
 
 # --- connecting (F2, T3) ------------------------------------------------------------------------------------------
@@ -88,7 +87,8 @@ async def test_a_name_that_does_not_resolve_was_never_sent(monkeypatch: pytest.M
         raise socket.gaierror("name or service not known")
 
     monkeypatch.setattr(trio.socket, "getaddrinfo", unknown)
-    inputs = await attempt(WebSocketUpstream(WebSocketSettings("http://nowhere.test/v1")))
+    url = "http://nowhere.test/v1"
+    inputs = await attempt(WebSocketUpstream(WebSocketSettings(url), converse_with(url)))
     assert inputs.ended_as == NEVER_SENT
     assert "nowhere" not in inputs.failure.message
 
@@ -133,7 +133,7 @@ async def test_tls_is_verified_before_anything_is_sent(trusts: bool, monkeypatch
     async with trio.open_nursery() as nursery:
         port = await nursery.start(serve_tls, server)
         url = f"https://upstream.test:{port}/v1"
-        upstream = WebSocketUpstream(WebSocketSettings(url), Network(url, client))
+        upstream = WebSocketUpstream(WebSocketSettings(url), converse_with(url, client))
         inputs = await attempt(upstream)
         if trusts:
             assert inputs.blocks == [CREATED, COMPLETED]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+
 import pytest
 import trio
 
@@ -9,10 +11,10 @@ from gateway import limits
 from gateway.lock.virtual import virtual_run
 from gateway.ports import UpstreamCall
 from gateway.upstream.scripted import Break, Close, Raw, Reply, Script, Silence, Step
-from gateway.upstream.scripted_websocket import ScriptedNetwork, frames
+from gateway.upstream.scripted_websocket import ScriptedNetwork, converse_over, frames
 from gateway.upstream.scripts import event, prelude, response_object
 from gateway.upstream.websocket import WebSocketSettings, WebSocketUpstream
-from upstream.stage import CALL, FACES, attempt, script_of, settle, websocket_on
+from upstream.stage import CALL, FACES, Planes, attempt, script_of, settle, websocket_on
 
 pytestmark = pytest.mark.trio(run=virtual_run)
 both_faces = pytest.mark.parametrize("face", FACES)
@@ -118,6 +120,12 @@ class Deaf(trio.abc.Stream):
         await self._stream.aclose()
 
 
+def upstream_over(connect: Callable[[], Awaitable[trio.abc.Stream]]) -> WebSocketUpstream:
+    """An upstream that is connected to in this way."""
+    converse = converse_over(connect, is_plain=Planes.chosen == "plain")
+    return WebSocketUpstream(WebSocketSettings("http://upstream.test/v1"), converse)
+
+
 def deaf_network(script: Script, broken_at: list[float]) -> WebSocketUpstream:
     """An upstream whose connections can be written to until these times, one for each."""
     network = ScriptedNetwork(script)
@@ -125,7 +133,7 @@ def deaf_network(script: Script, broken_at: list[float]) -> WebSocketUpstream:
     async def connect() -> trio.abc.Stream:
         return Deaf(await network(), broken_at.pop(0))
 
-    return WebSocketUpstream(WebSocketSettings("http://upstream.test/v1"), connect)
+    return upstream_over(connect)
 
 
 async def test_a_write_that_fails_at_its_first_byte_opens_the_same_route_anew_once() -> None:
@@ -160,7 +168,7 @@ async def test_a_write_that_fails_in_its_middle_is_a_read_error() -> None:
     async def connect() -> trio.abc.Stream:
         return Cut(await network(), 0.0)
 
-    upstream = WebSocketUpstream(WebSocketSettings("http://upstream.test/v1"), connect)
+    upstream = upstream_over(connect)
     inputs = await attempt(upstream, UpstreamCall("turn", b"x" * 500_000))
     assert inputs.ended_as == ("read_error", "stream_read_error")
 
@@ -291,7 +299,7 @@ async def test_a_peer_that_answers_no_ping_is_left() -> None:
         await trio.lowlevel.checkpoint()
         return Silent(streams.pop(), 1e9)
 
-    upstream = WebSocketUpstream(WebSocketSettings("http://upstream.test/v1"), connect)
+    upstream = upstream_over(connect)
     await attempt(upstream)
     is_deaf.set()
     await trio.sleep(29.9)

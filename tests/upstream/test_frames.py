@@ -1,0 +1,171 @@
+"""Frames that are read here and by wsproto: the same messages, pings, pongs and ends, whatever comes in what pieces."""
+
+from __future__ import annotations
+
+import struct
+import time
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from wsproto.connection import Connection, ConnectionType
+from wsproto.events import CloseConnection, Message, Ping, Pong
+
+from gateway.upstream.frames import End, FrameDecoder
+
+BOUND = 1 << 20
+OPCODES = (0x0, 0x1, 0x2, 0x3, 0x8, 0x9, 0xA, 0xB)
+SIZES = st.sampled_from([0, 1, 125, 126, 127, 300, 65_535, 65_536])
+PAYLOADS = st.one_of(
+    st.text(max_size=40).map(str.encode),
+    st.binary(max_size=40),
+    SIZES.map(lambda size: b"x" * size),
+    st.integers(0, 6000).map(lambda code: struct.pack("!H", code) + b"why"),
+)
+FIRST = st.builds(lambda opcode, final: opcode | final, st.sampled_from(OPCODES), st.sampled_from([0, 0x80, 0x80]))
+WAYS = st.sampled_from(["shortest"] * 8 + ["two bytes", "eight bytes", "masked", "reserved"])
+CUTS = st.lists(st.integers(0, 70_000), max_size=12)
+
+
+def frame(first: int, payload: bytes, way: str = "shortest") -> bytes:
+    """A frame, in the shortest way or one that must not be."""
+    size = len(payload)
+    first |= 0x40 if way == "reserved" else 0
+    if way == "masked":
+        return bytes((first, 0x80 | min(size, 125))) + b"\0\0\0\0" + payload[:125]
+    if way == "eight bytes" or size > 65_535:
+        return bytes((first, 127)) + struct.pack("!Q", size) + payload
+    if way == "two bytes" or size > 125:
+        return bytes((first, 126)) + struct.pack("!H", size) + payload
+    return bytes((first, size)) + payload
+
+
+FRAMES = st.lists(st.builds(frame, FIRST, PAYLOADS, WAYS), max_size=8).map(b"".join)
+TEXTS = st.lists(st.text(max_size=200).map(lambda text: frame(0x81, text.encode())), max_size=8).map(b"".join)
+FRAGMENTS = st.lists(st.text(max_size=30).map(str.encode), min_size=1, max_size=5).map(
+    lambda parts: b"".join(
+        frame((0x1 if place == 0 else 0x0) | (0x80 if place == len(parts) - 1 else 0), part) + frame(0x89, b"p")
+        for place, part in enumerate(parts)
+    )
+)
+STREAMS = st.lists(st.one_of(TEXTS, FRAGMENTS, FRAMES), max_size=4).map(b"".join)
+Told = tuple[list[bytes], list[bytes], list[bytes], End | None]
+
+
+def in_parts(data: bytes, cuts: list[int]) -> list[bytes]:
+    at = sorted({0, len(data), *(cut for cut in cuts if cut < len(data))})
+    return [data[start:end] for start, end in pairwise(at)]
+
+
+def read_here(parts: list[bytes]) -> Told:
+    decoder = FrameDecoder(BOUND)
+    texts = [text for part in parts for text in decoder.receive(part)]
+    return texts, decoder.pings, decoder.pongs, decoder.end
+
+
+def read_by_wsproto(data: bytes) -> Told:
+    """Until its end; a binary message, which it takes, is at fault (E10)."""
+    client = Connection(ConnectionType.CLIENT)
+    client.receive_data(data)
+    texts: list[bytes] = []
+    pings: list[bytes] = []
+    pongs: list[bytes] = []
+    message = b""
+    for event in client.events():
+        if isinstance(event, Ping):
+            pings.append(bytes(event.payload))
+        elif isinstance(event, Pong):
+            pongs.append(bytes(event.payload))
+        elif isinstance(event, CloseConnection):
+            is_fault = client.state.name != "REMOTE_CLOSING"
+            return texts, pings, pongs, End(int(event.code), is_fault)
+        elif isinstance(event, Message):
+            if not isinstance(event.data, str):
+                return texts, pings, pongs, End(1003)
+            message += event.data.encode()
+            if event.message_finished:
+                texts.append(message)
+                message = b""
+    return texts, pings, pongs, None
+
+
+@given(STREAMS, CUTS)
+def test_what_comes_out_is_what_wsproto_reads(data: bytes, cuts: list[int]) -> None:
+    """Sound frames and broken ones. Of the frame that ends the reading wsproto may tell before all of it has come, and
+    so may this: of a cut stream, only what both have read to its end is compared."""
+    here, there = read_here(in_parts(data, cuts)), read_by_wsproto(data)
+    assert here[:3] == there[:3]
+    if there[3] is not None and there[3].code == 1007 and here[3] is None:
+        assert read_here([data, b"\x00" * (1 << 17)])[3] is not None, "a text of which a part has come"
+    else:
+        assert here[3] == there[3]
+
+
+@given(STREAMS, CUTS)
+def test_pieces_change_nothing(data: bytes, cuts: list[int]) -> None:
+    assert read_here(in_parts(data, cuts)) == read_here([data] if data else [])
+
+
+@given(STREAMS)
+def test_bytes_that_come_one_by_one_change_nothing(data: bytes) -> None:
+    data = data[:3000]
+    assert read_here([data[at : at + 1] for at in range(len(data))]) == read_here([data] if data else [])
+
+
+@pytest.mark.parametrize("size", [0, 1, 125, 126, 65_535, 65_536, BOUND])
+def test_a_message_may_have_its_bound_exactly(size: int) -> None:
+    """R7."""
+    assert read_here([frame(0x81, b"x" * size)])[0] == [b"x" * size]
+
+
+@pytest.mark.parametrize("head", [frame(0x81, b"x" * (BOUND + 1))[:10], b"\x81\x7f" + b"\x7f" * 8])
+def test_more_than_the_bound_is_at_fault_before_it_has_come(head: bytes) -> None:
+    """R7: nobody reads a gigabyte to learn that it is too large."""
+    assert read_here([head])[3] == End(1009)
+
+
+def test_fragments_share_one_bound_and_pings_between_them_do_not_count() -> None:
+    """R7."""
+    half = b"x" * (BOUND // 2)
+    sound = [frame(0x01, half), frame(0x89, b"p" * 125), frame(0x80, half)]
+    assert read_here(sound)[0] == [half + half]
+    assert read_here([*sound[:2], frame(0x80, half + b"x")])[3] == End(1009)
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        frame(0x81, b"\xff"),
+        frame(0x88, b"\x03"),
+        frame(0x88, struct.pack("!H", 1005)),
+        frame(0x88, struct.pack("!H", 1000) + b"\xff"),
+        frame(0x09, b"p"),
+        b"\x89\x7e",
+        b"HTTP/1.1 400 Bad Request\r\n\r\n",
+    ],
+    ids=["no text", "half a code", "a code for nobody", "no reason", "a ping in parts", "a long ping", "no frames"],
+)
+def test_nothing_is_read_behind_a_fault(bad: bytes) -> None:
+    """What was whole before it comes out."""
+    texts, pings, _, end = read_here([frame(0x81, b"{}") + bad + frame(0x81, b"[]") + frame(0x89, b"late")])
+    assert (texts, pings) == ([b"{}"], [])
+    assert end is not None
+    assert end.is_fault
+
+
+@pytest.mark.parametrize("piece_bytes", [1, 100])
+def test_a_long_message_in_small_pieces_takes_linear_time(piece_bytes: int) -> None:
+    """Four times as long takes some four times as long, not sixteen times."""
+
+    def seconds(size: int) -> float:
+        data = frame(0x81, b"x" * size)
+        parts = [data[at : at + piece_bytes] for at in range(0, len(data), piece_bytes)]
+        decoder = FrameDecoder(BOUND)
+        began = time.thread_time()
+        for part in parts:
+            decoder.receive(part)
+        return time.thread_time() - began
+
+    small, large = (min(seconds(size * piece_bytes) for _ in range(5)) for size in (2000, 8000))
+    assert large < 9 * small
