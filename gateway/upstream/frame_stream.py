@@ -33,7 +33,7 @@ class FrameStream:
 
     __slots__ = (
         *("_aside", "_at", "_behind", "_call", "_events", "_inputs", "_is_over", "_line", "_not_events"),
-        *("_retryable_codes", "_unread"),
+        *("_retryable_codes", "_takes_any", "_unread"),
     )
 
     def __init__(
@@ -44,6 +44,8 @@ class FrameStream:
         self._inputs = inputs
         self._aside = aside
         self._retryable_codes = retryable_codes
+        self._takes_any = call.generates and call.streams
+        """Whether whatever comes answers the call."""
         self._unread: Sequence[bytes] = ()
         """Messages that have come, and are too many or too long to be read in another's task."""
         self._events: list[Event] = []
@@ -76,8 +78,9 @@ class FrameStream:
         if len(payloads) > limits.BATCH_EVENTS_MAX or sum(map(len, payloads)) > limits.INLINE_BODY_BYTES_MAX:
             self._unread = payloads
             return False
-        events = self._read(payloads)
-        if not events or (self._bad_end(events) is None and self._inputs.take(Batch(events), at)):
+        events = self.events_of(payloads)
+        may_pass = self._takes_any or not events or self._bad_end(events) is None
+        if not events or (may_pass and self._inputs.take(Batch(events), at)):
             return True
         self._events = events
         return False
@@ -91,7 +94,7 @@ class FrameStream:
         for start in range(0, len(unread), limits.BATCH_EVENTS_MAX):
             end = start + limits.BATCH_EVENTS_MAX
             piece = unread[start:end]
-            events = await self._aside.run(sum(map(len, piece)), partial(self._read, piece))
+            events = await self._aside.run(sum(map(len, piece)), partial(self.events_of, piece))
             self._behind += len(unread[end:]) if self._is_over else 0
             if events and await self._send(events):
                 return True
@@ -115,7 +118,7 @@ class FrameStream:
         failure = bad_response(why, self._retryable_codes, data)
         await self._inputs.send((AttemptEnded(failure, result_was_begun=True), self._at))
 
-    def _read(self, payloads: Sequence[bytes]) -> list[Event]:
+    def events_of(self, payloads: Sequence[bytes]) -> list[Event]:
         """Messages as events, none behind a terminal one (E7, E9)."""
         events: list[Event] = []
         for payload in payloads:

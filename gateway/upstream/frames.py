@@ -30,9 +30,11 @@ CONTROLS: Final = frozenset({CLOSE, PING, PONG})
 OPCODE: Final = 0x0F
 MASKED: Final = 0x80
 HEAD_BYTES: Final = 2
+LONG_HEAD_BYTES: Final = 4
 LONGER: Final = {126: 2, 127: 8}
 """What stands in a head's second byte where the length takes so many bytes more."""
 TINY_MAX: Final = 125
+IN_TWO_BYTES: Final = 126
 LEAST: Final = {126: 126, 127: 65_536}
 """A length takes no more bytes than it needs."""
 SIZE_MAX: Final = (1 << 63) - 1
@@ -80,6 +82,10 @@ class FrameDecoder:
         texts: list[bytes] = []
         at, end = 0, len(data)
         while at < end and self.end is None:
+            if self._parts is None:
+                at = self._take_plain(data, at, texts)
+                if at == end:
+                    break
             head = self._head(data, at)
             if head is None:
                 self._pending += memoryview(data)[at:]
@@ -88,6 +94,28 @@ class FrameDecoder:
             self._take(first, data[start:stop], texts)
             at = stop
         return texts
+
+    def _take_plain(self, data: bytes, at: int, texts: list[bytes]) -> int:
+        """Of the frames from there on those that are how an event stands: whole, a text, of less than 64 KiB; where
+        they end. What is odd is left to be looked at closely."""
+        end, bytes_max = len(data), self._message_bytes_max
+        while at + LONG_HEAD_BYTES <= end and data[at] == WHOLE_TEXT:
+            size, start = data[at + 1], at + HEAD_BYTES
+            if size > TINY_MAX:
+                if size != IN_TWO_BYTES:
+                    break
+                size, start = data[start] << 8 | data[start + 1], at + LONG_HEAD_BYTES
+                if size <= TINY_MAX:
+                    break
+            stop = start + size
+            if stop > end or size > bytes_max:
+                break
+            payload = data[start:stop]
+            if not (payload.isascii() or _is_text(payload)):
+                break
+            texts.append(payload)
+            at = stop
+        return at
 
     def _head(self, data: bytes, at: int) -> tuple[int, int, int] | None:
         """The first byte of the frame that begins there, and where its payload stands; None if it is not whole, or
@@ -149,13 +177,18 @@ class FrameDecoder:
             self._take_text(b"".join(parts), texts)
 
     def _take_text(self, payload: bytes, texts: list[bytes]) -> None:
-        if not payload.isascii():
-            try:
-                payload.decode()
-            except UnicodeDecodeError:
-                self.end = End(CloseReason.INVALID_FRAME_PAYLOAD_DATA)
-                return
-        texts.append(payload)
+        if _is_text(payload):
+            texts.append(payload)
+        else:
+            self.end = End(CloseReason.INVALID_FRAME_PAYLOAD_DATA)
+
+
+def _is_text(payload: bytes) -> bool:
+    try:
+        payload.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def _close(payload: bytes) -> End:

@@ -197,20 +197,17 @@ class Line:
             self.leave()
             return False
         if self._take is not None:
-            if not self._is_taken(self._take, payloads, at):
-                self._take = None
-                self._news.set()
+            try:
+                if self._take(payloads, at):
+                    return True
+            except Exception as error:  # it is raised where its attempt waits
+                self._error = error
+            self._take = None
+            self._news.set()
             return True
         self._inbox.append((payloads, at))
         self._inbox_bytes += sum(map(len, payloads))
         return self._inbox_bytes < limits.UPSTREAM_BUFFER_BYTES_MAX
-
-    def _is_taken(self, take: TakeMessages, payloads: Sequence[bytes], at: float) -> bool:
-        try:
-            return take(payloads, at)
-        except Exception as error:  # it is raised where its attempt waits
-            self._error = error
-            return False
 
     async def wait_for_room(self) -> None:
         """Return when there is (Hearer)."""
