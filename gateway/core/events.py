@@ -275,6 +275,8 @@ def has_output_items(body: object) -> bool:
 DELTA: Final = re.compile(rb'"delta"[ \t\n\r]*:[ \t\n\r]*"([^"\\]*+)((?:\\.[^"\\]*+)*+)"')
 """A delta's text in its event, up to its first escape and from there on. Inside a JSON string the quotes would be
 escaped, so only a key matches."""
+DELTA_KEY: Final = b'"delta"'
+PLAIN_DELTA: Final = b'"delta":"'
 BASE64_TYPES: Final = frozenset({"response.audio.delta", "response.output_audio.delta"})
 _STRING: Final = json.JSONDecoder(strict=False)
 
@@ -286,11 +288,25 @@ def delivered_text_bytes(*events: Event) -> int:
         if event.type != known:
             known = event.type
             carries_text = known.endswith(".delta") and known not in BASE64_TYPES
-        found = DELTA.search(event.data) if carries_text else None
-        if found is not None:
-            text, escaped = found.groups()
-            count += _unescaped_bytes(text + escaped) if escaped else len(text)
+        if carries_text:
+            count += _delta_bytes(event.data)
     return count
+
+
+def _delta_bytes(data: bytes) -> int:
+    """Most deltas are written without a space or an escape: three searches for bytes find one in half the time."""
+    key = data.find(DELTA_KEY)
+    if key < 0:
+        return 0
+    start = key + len(PLAIN_DELTA)
+    end = data.find(b'"', start)
+    if end > 0 and data.startswith(PLAIN_DELTA, key) and data.find(b"\\", start, end) < 0:
+        return end - start
+    found = DELTA.search(data, key)
+    if found is None:
+        return 0
+    text, escaped = found.groups()
+    return _unescaped_bytes(text + escaped) if escaped else len(text)
 
 
 def _unescaped_bytes(escaped: bytes) -> int:

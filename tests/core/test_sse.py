@@ -597,6 +597,7 @@ LARGE: Final = (
         pytest.param(flood(b"data:\n", 1 << 21) + b"\n", 1 << 16, id="flood-of-data-lines"),
         pytest.param(flood(b"data: {}\n\n", 1 << 18), 1 << 18, id="flood-of-tiny-events"),
         pytest.param(flood(b"data: {}\r\r", 1 << 18), 1 << 18, id="flood-of-tiny-events-with-CR"),
+        pytest.param(flood(b'data: {"type":"response.x"}\n\n:\n\n', 1 << 21), 1 << 21, id="runs-of-one-event"),
     ],
 )
 def test_bug_10_any_stream_is_parsed_in_linear_time(stream: bytes, size: int) -> None:
