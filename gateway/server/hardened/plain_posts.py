@@ -22,7 +22,9 @@ TOKEN: Final = rb"[-!#$%&'*+.^_`|~0-9A-Za-z]++"
 NO_TEXT: Final = rb"\x00\n\v\f\r"
 """All else may stand in a value: h11 is lenient about control characters."""
 LINE: Final = re.compile(rb"POST (/[!-~]*+) HTTP/1\.1\r\n")
-FIELD: Final = re.compile(rb"(?<=\n)((%b):[ \t]*+([^%b]*+)\r\n)" % (TOKEN, NO_TEXT))
+FIELD: Final = re.compile(rb"(%b):[ \t]*+([^%b]*+)\r\n" % (TOKEN, NO_TEXT))
+SECTION: Final = re.compile(rb"(?:%b:[^%b]*+\r\n)*+" % (TOKEN, NO_TEXT))
+"""Headers, and nothing between them."""
 SIZE: Final = re.compile(rb"[0-9]{1,15}")
 BLANKS: Final = b" \t"
 KEEP_ALIVE: Final = b"keep-alive"
@@ -31,7 +33,11 @@ HANDSHAKE: Final = b"sec-websocket-"
 """Headers whose names begin like this are vetted where handshakes are."""
 
 NAMES: Final = re.compile(rb"(?:%b\n)*+" % TOKEN)
-UNSENDABLE: Final = re.compile(rb"[%b]" % NO_TEXT)
+LINES: Final = re.compile(rb"(?:[^%b]*+\r\n)*+" % NO_TEXT)
+BLANK_EDGE: Final = re.compile(rb": \s|[ \t\v\f]\r\n")
+"""Of a value: blanks there are none of it."""
+FRAMING: Final = frozenset({b"connection", b"content-length", b"transfer-encoding"})
+"""Headers that say how an answer ends: one without any goes in chunks, and is not the last."""
 
 Headers = Sequence[tuple[bytes, bytes]]
 
@@ -54,10 +60,9 @@ def read_post(data: bytes, paths: Container[bytes], head_bytes_max: int) -> Post
     end = data.find(HEAD_END, 0, head_bytes_max) + len(HEAD_END)
     if end < line.end():
         return None  # it is not whole, or too large
-    fields = FIELD.findall(data, line.end(), end - 2)
-    if line.end() + sum([len(field) for field, _, _ in fields]) != end - 2:
+    if SECTION.fullmatch(data, line.end(), end - 2) is None:
         return None  # something between them is no header
-    headers = [(name.lower(), value.rstrip(BLANKS)) for _, name, value in fields]
+    headers = [(name.lower(), value.rstrip(BLANKS)) for name, value in FIELD.findall(data, line.end(), end - 2)]
     known = dict(headers)
     size = known.get(b"content-length", b"")
     is_plain = (
@@ -85,12 +90,27 @@ class AnswerHead:
 def answer_head(status: int, headers: Headers) -> AnswerHead:
     """To a plain POST. Raises LocalProtocolError for what cannot be said in a head: a value with a line's end in it, a
     framing that is not the server's, or a length that is none."""
-    stripped = [(name.strip(), value.strip()) for name, value in headers]
-    names = b"".join([name + b"\n" for name, _ in stripped]).lower()
-    values = [value for _, value in stripped]
+    names, fields = _written(headers)
+    if NAMES.fullmatch(names) is None or BLANK_EDGE.search(fields) is not None:
+        headers = [(name.strip(), value.strip()) for name, value in headers]
+        names, fields = _written(headers)
     known = names.split(b"\n")[:-1]
-    if NAMES.fullmatch(names) is None or len(known) != len(values) or UNSENDABLE.search(b" ".join(values)):
+    is_sendable = NAMES.fullmatch(names) is not None and LINES.fullmatch(fields) is not None
+    if not is_sendable or len(known) != len(headers) or fields.count(b"\n") != len(headers):
         raise LocalProtocolError("a header's name or value cannot be sent")
+    if status >= 200 and status not in BODILESS and FRAMING.isdisjoint(known):
+        return AnswerHead(b"HTTP/1.1 %d \r\n%bTransfer-Encoding: chunked\r\n\r\n" % (status, fields), None, False)
+    return _framed_head(status, fields, known, [value for _, value in headers])
+
+
+def _written(headers: Headers) -> tuple[bytes, bytes]:
+    """Their names, one in each line, and the headers as they are sent."""
+    names = b"".join([name + b"\n" for name, _ in headers]).lower()
+    return names, b"".join([b"%b: %b\r\n" % header for header in headers])
+
+
+def _framed_head(status: int, fields: bytes, known: Sequence[bytes], values: Sequence[bytes]) -> AnswerHead:
+    """Of an answer that says, or must not say, how it ends."""
     if status < 200 or b"transfer-encoding" in known or known.count(b"content-length") > 1:
         raise LocalProtocolError("the framing is the server's")
     size = values[known.index(b"content-length")] if b"content-length" in known else None
@@ -98,7 +118,6 @@ def answer_head(status: int, headers: Headers) -> AnswerHead:
         raise LocalProtocolError("a content-length that is none")
     size = b"0" if status in BODILESS else size
     framing = b"Transfer-Encoding: chunked\r\n" if size is None else b""
-    fields = b"".join([b"%b: %b\r\n" % field for field in stripped])
     data = b"HTTP/1.1 %d \r\n%b%b\r\n" % (status, fields, framing)
     connection = b",".join([value for name, value in zip(known, values, strict=True) if name == b"connection"])
     is_last = b"close" in [token.strip() for token in connection.lower().split(b",")]
