@@ -115,9 +115,11 @@ class RequestBody:
 
     def spliced(self, *, replaced: Mapping[str, Any], cut: Iterable[str] = ()) -> bytes:
         """The text with members `replaced` (added in front where absent) and `cut`, every other byte as it came."""
+        dropped = self.members.keys() & set(cut)
+        if not (replaced or dropped):
+            return self.text.encode()
         if not self.members:
             return _with_members(self.text, replaced).encode()
-        dropped = set(cut)
         spans = list(self.members.values())
         kept = [found for name, found in self.members.items() if name not in dropped]
         end = kept[-1].value_end if kept else spans[0].key_start

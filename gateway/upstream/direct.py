@@ -42,6 +42,9 @@ from gateway.upstream.trust import trusted
 
 UNFIT: Final = re.compile(rb"[\r\n\0]")
 """What would end a header, and begin another."""
+HEADER: Final = b"%b: %b\r\n"
+ODD: Final = re.compile(rb"\0|\r(?!\n)|(?<!\r)\n|: \s|[ \t\v\f]\r")
+"""Where a header may be unfit, or has blanks around its value: then each is looked at by itself."""
 BODILESS: Final = frozenset({"GET", "HEAD", "DELETE"})
 """Methods whose requests have no body unless they have one (RFC 9110, 9.3)."""
 FIRST_PIECE_BYTES: Final = 262_144
@@ -261,18 +264,20 @@ class _Place:
     def request(self, method: str, path: str, headers: WireHeaders, body: bytes) -> Sequence[bytes | memoryview]:
         """Head and body as one piece, for two small writes would wait for an acknowledgement in between; what is more
         than a write takes is not copied for it."""
-        lines = [
-            b"%b %b%b HTTP/1.1\r\n" % (method.encode("ascii"), self.root, path.encode("ascii")),
-            b"host: %b\r\n" % self.authority,
-        ]
-        for name, value in headers:
-            if UNFIT.search(value) is None and UNFIT.search(name) is None:
-                lines.append(b"%b: %b\r\n" % (name, value.strip()))
-        if body or method not in BODILESS:
-            lines.append(b"content-length: %d\r\n" % len(body))
-        lines.append(b"\r\n")
-        lines.append(body[:FIRST_PIECE_BYTES])
-        first = b"".join(lines)
+        fields = b"".join([HEADER % header for header in headers])
+        if fields.count(b"\r\n") != len(headers) or ODD.search(fields) is not None:
+            fit = [(name, value) for name, value in headers if not (UNFIT.search(name) or UNFIT.search(value))]
+            fields = b"".join([HEADER % (name, value.strip()) for name, value in fit])
+        length = b"content-length: %d\r\n" % len(body) if body or method not in BODILESS else b""
+        first = b"%b %b%b HTTP/1.1\r\nhost: %b\r\n%b%b\r\n%b" % (
+            method.encode("ascii"),
+            self.root,
+            path.encode("ascii"),
+            self.authority,
+            fields,
+            length,
+            body[:FIRST_PIECE_BYTES],
+        )
         return (first,) if len(body) <= FIRST_PIECE_BYTES else (first, memoryview(body)[FIRST_PIECE_BYTES:])
 
     async def dial(self) -> Socket:
