@@ -65,7 +65,11 @@ class Asked:
 
     def header(self, name: bytes) -> str | None:
         """The first of that name, which is given in lower case, as the server has it."""
-        return next((value.decode("latin-1") for known, value in self.scope["headers"] if known == name), None)
+        for known, value in self.scope["headers"]:
+            if known == name:
+                found: str = value.decode("latin-1")
+                return found
+        return None
 
     @property
     def inbound(self) -> Inbound:

@@ -86,9 +86,12 @@ class Wire:
 
     async def start(self, status: int, headers: RawHeaders) -> None:
         """Send the head."""
+        await self.start_with(status, encoded(headers))
+
+    def start_with(self, status: int, headers: list[tuple[bytes, bytes]]) -> Awaitable[None]:
+        """The same with headers as they are sent."""
         self.has_started = True
-        encoded = [(name.encode("latin-1"), value.encode("latin-1", "replace")) for name, value in headers]
-        await self.send({"type": "http.response.start", "status": status, "headers": encoded})
+        return self.send({"type": "http.response.start", "status": status, "headers": headers})
 
     async def write(self, data: bytes) -> None:
         """Send a piece of the body."""
@@ -105,6 +108,11 @@ class Wire:
     async def end(self, data: bytes = b"") -> None:
         """Send the last piece of the body."""
         await self.send({"type": "http.response.body", "body": data, "more_body": False})
+
+
+def encoded(headers: RawHeaders) -> list[tuple[bytes, bytes]]:
+    """As they are sent."""
+    return [(name.encode("latin-1"), value.encode("latin-1", "replace")) for name, value in headers]
 
 
 class TurnResponse(TrioResponse):

@@ -34,7 +34,7 @@ from gateway.downstream.bodies import (
     require_plain_background,
     turn_request,
 )
-from gateway.downstream.connections import Wire
+from gateway.downstream.connections import Wire, encoded
 from gateway.downstream.decoding import coding_of, receive_body
 from gateway.downstream.errors import STORE_AWAY, failure_body, refusal_body, sse_failure
 from gateway.downstream.headers import headers_down, headers_read, retry_after
@@ -43,10 +43,10 @@ from gateway.measures import Meter, NoMeter
 from gateway.ports import NoBounds, Order, Places, Turns
 
 KEEPALIVE: Final = b": keepalive\n\n"
-EVENT_STREAM: Final[Headers] = (
-    ("content-type", "text/event-stream; charset=utf-8"),
-    ("cache-control", "no-store"),
-    ("x-accel-buffering", "no"),
+EVENT_STREAM: Final = (
+    (b"content-type", b"text/event-stream; charset=utf-8"),
+    (b"cache-control", b"no-store"),
+    (b"x-accel-buffering", b"no"),
 )
 WHOLE_BODY: Final[Headers] = (("cache-control", "no-store"),)
 JSON_CONTENT: Final = ("content-type", "application/json")
@@ -274,7 +274,9 @@ class HTTPClient:
         if not self._has_started:
             self._has_started = True
             down = () if head is None else headers_down(head.headers)
-            await self._wire.start(200, (*EVENT_STREAM, *self._own_headers(), *down))
+            own = self._request_id.encode("latin-1")
+            ids = (b"x-request-id", own), (b"x-billing-transaction-id", own)
+            await self._wire.start_with(200, [*EVENT_STREAM, *ids, *encoded(down)])
 
     def _own_headers(self) -> Headers:
         return ("x-request-id", self._request_id), ("x-billing-transaction-id", self._request_id)

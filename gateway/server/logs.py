@@ -12,6 +12,7 @@ keys.
 
 from __future__ import annotations
 
+import json
 import logging
 import sys
 from contextlib import suppress
@@ -28,6 +29,9 @@ TIMES: Final = {
     "json": structlog.processors.TimeStamper(fmt="iso", utc=True),
     "console": structlog.processors.TimeStamper(fmt="%H:%M:%S", utc=False),
 }
+
+JSON: Final = json.JSONEncoder(default=repr)
+"""Made once, where structlog's renderer makes one for each line."""
 
 LEVELS: Final = {name.lower(): level for name, level in logging.getLevelNamesMapping().items()} | {
     "exception": logging.ERROR
@@ -99,7 +103,11 @@ def _renderers(log_format: str) -> tuple[Processor, ...]:
     if log_format == "console":
         plain = structlog.dev.plain_traceback
         return (structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty(), exception_formatter=plain),)
-    return structlog.processors.format_exc_info, _leading_first, structlog.processors.JSONRenderer()
+    return structlog.processors.format_exc_info, _leading_first, _as_json
+
+
+def _as_json(_logger: WrappedLogger, _method: str, event: EventDict) -> str:
+    return JSON.encode(event)
 
 
 def _leading_first(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
