@@ -56,11 +56,7 @@ def _encoded(headers: Iterable[tuple[str, str]]) -> dict[bytes, bytes]:
 
 def headers_of(raw: list[tuple[bytes, bytes]]) -> Headers:
     """Names in lower case, values as they came."""
-    if not raw:
-        return ()
-    names = b"\n".join([name for name, _ in raw]).decode("latin-1").lower().split("\n")
-    values = b"\n".join([value for _, value in raw]).decode("latin-1").split("\n")
-    return tuple(zip(names, values, strict=True))
+    return tuple([(name.decode("latin-1").lower(), value.decode("latin-1")) for name, value in raw])
 
 
 def refused(status: int, headers: Headers, body: bytes | None, retryable_codes: frozenset[str]) -> Failure:
