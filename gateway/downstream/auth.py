@@ -52,9 +52,10 @@ class Keys:
         """The key an `authorization` header shows. Raises Refusal `invalid_api_key`, `expired_api_key` or
         `ledger_unavailable`."""
         scheme, _, secret = (authorization or "").strip().partition(" ")
-        if not secret.strip() or scheme.lower() != SCHEME:
+        secret = secret.strip()
+        if not secret or scheme.lower() != SCHEME:
             raise Refusal("invalid_api_key", "send your key as 'Authorization: Bearer KEY'")
-        key = await self._find(secret.strip())
+        key = await self._find(secret)
         if key is None:
             raise Refusal("invalid_api_key", "the key is not known here")
         key.require_unexpired(self._wall_clock())

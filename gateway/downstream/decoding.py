@@ -36,7 +36,9 @@ async def receive_body(raw: bytes, encoding: str, aside: Aside, inbound: Inbound
 
 def coding_of(header: str | None) -> str:
     """The one coding of a body. Raises Refusal `unsupported_content_encoding` for others, and for several."""
-    encoding = (header or "").strip().lower()
+    if header is None:
+        return ""
+    encoding = header.strip().lower()
     if decoder_for(encoding) is None:
         raise Refusal(
             "unsupported_content_encoding",

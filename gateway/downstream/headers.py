@@ -60,8 +60,12 @@ def headers_up(headers: Iterable[tuple[str, str]]) -> Headers:
 
 def headers_down(headers: Headers) -> Headers:
     """The delivered attempt's headers that the client gets; the upstream's request id under a name of its own."""
-    kept = [(name, value) for name, value in headers if name in DOWN_NAMES or name.startswith(DOWN_PREFIXES)]
-    request_id = next((value for name, value in headers if name == "x-request-id"), None)
+    kept, request_id = [], None
+    for name, value in headers:
+        if name in DOWN_NAMES or name.startswith(DOWN_PREFIXES):
+            kept.append((name, value))
+        elif name == "x-request-id" and request_id is None:
+            request_id = value
     return tuple(kept if request_id is None else [*kept, ("x-upstream-request-id", request_id)])
 
 

@@ -172,8 +172,8 @@ class Selection:
     def _candidates(self, model: Model, request: TurnRequest) -> dict[str, Route]:
         """The model's routes, less those that the current table has not, or not unchanged (C2), and those whose
         transport is too small for the request (C5)."""
-        standing = [route for route in model.routes if self._tables.stands(model, route)]
-        return {route.name: route for route in standing if route.carries(request)}
+        stands = self._tables.stands
+        return {route.name: route for route in model.routes if stands(model, route) and route.carries(request)}
 
     def _next(
         self, model: Model, tried: Collection[str], candidates: Mapping[str, Route], draw: float = 0.0
