@@ -278,6 +278,7 @@ DELTA: Final = re.compile(rb'"delta"[ \t\n\r]*:[ \t\n\r]*"([^"\\]*+)((?:\\.[^"\\
 escaped, so only a key matches."""
 DELTA_KEY: Final = b'"delta"'
 PLAIN_DELTA: Final = b'"delta":"'
+PLAIN_DELTA_BYTES: Final = len(PLAIN_DELTA)
 BASE64_TYPES: Final = frozenset({"response.audio.delta", "response.output_audio.delta"})
 _STRING: Final = json.JSONDecoder(strict=False)
 
@@ -289,20 +290,20 @@ def delivered_text_bytes(*events: Event) -> int:
         if event.type != known:
             known = event.type
             carries_text = known.endswith(".delta") and known not in BASE64_TYPES
-        if carries_text:
-            count += _delta_bytes(event.data)
+        if not carries_text:
+            continue
+        data = event.data
+        key = data.find(DELTA_KEY)
+        start = key + PLAIN_DELTA_BYTES
+        end = data.find(b'"', start)
+        if end > 0 and data[key:start] == PLAIN_DELTA and b"\\" not in data[start:end]:
+            count += end - start  # as most are written: half of what the pattern takes
+        elif key >= 0:
+            count += _odd_delta_bytes(data, key)
     return count
 
 
-def _delta_bytes(data: bytes) -> int:
-    """Most deltas are written without a space or an escape: three searches for bytes find one in half the time."""
-    key = data.find(DELTA_KEY)
-    if key < 0:
-        return 0
-    start = key + len(PLAIN_DELTA)
-    end = data.find(b'"', start)
-    if end > 0 and data.startswith(PLAIN_DELTA, key) and data.find(b"\\", start, end) < 0:
-        return end - start
+def _odd_delta_bytes(data: bytes, key: int) -> int:
     found = DELTA.search(data, key)
     if found is None:
         return 0
