@@ -52,6 +52,7 @@ class Decoder(Protocol):
 class Identity:
     """Not encoded."""
 
+    __slots__ = ()
     is_over = False
     unused = b""
 
@@ -61,6 +62,10 @@ class Identity:
 
     def end(self) -> None:
         """Nothing can be missing."""
+
+
+IDENTITY: Final = Identity()
+"""It knows nothing of the body that it is for."""
 
 
 class Inflate:
@@ -180,7 +185,7 @@ def decoder_for(content_encoding: str) -> Decoder | None:
     """The decoder for a content-encoding header's value, or None for one that is not known."""
     name = content_encoding.strip().lower()
     if name in ("", "identity"):
-        return Identity()
+        return IDENTITY
     if name in ("gzip", "x-gzip"):
         return Inflate(zlib.MAX_WBITS | 16)
     if name == "deflate":

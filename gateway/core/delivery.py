@@ -31,6 +31,12 @@ NUMBERED: Final = b'"sequence_number"'
 class Delivery:
     """The account of one turn's frames. Output events are counted by their bytes and never parsed on their way."""
 
+    __slots__ = (
+        *("_is_framed", "_is_whole", "_last_number", "_last_output", "_outlives_stream", "_response"),
+        *("_text_bytes_issued", "handing_since", "has_begun", "outgoing", "output_was_handed"),
+        *("output_was_issued", "text_bytes"),
+    )
+
     def __init__(self, door: Door, *, is_whole: bool = False, outlives_stream: bool = False) -> None:
         self.has_begun = False
         self.output_was_issued = False

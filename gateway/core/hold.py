@@ -15,6 +15,10 @@ from gateway.core.events import Event, EventClass, parse_object
 class Hold:
     """One turn's held events, with the bounds of R7."""
 
+    __slots__ = (
+        *("_bytes", "_bytes_max", "_ends_at", "_events", "_events_max", "_holds_lifecycle", "_resting", "_seconds"),
+    )
+
     def __init__(self, seconds: float, bytes_max: int, events_max: int) -> None:
         self._seconds = seconds
         self._bytes_max = bytes_max

@@ -12,7 +12,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import partial
 from typing import Any, Final, NamedTuple, NoReturn
 
 from gateway.core.contents import Contents, contents_of
@@ -29,6 +29,8 @@ MEMBERS_MAX: Final = 1024
 """Top-level members of a body, each of which is read by itself: the API knows some forty."""
 KEPT_CHARACTERS_MAX: Final = 65_536
 """A member's text, above which its value is not kept for as long as the turn runs."""
+REREAD_BYTES_MAX: Final = 65_536
+"""A body that takes a millisecond to be read again, which only a replay asks for."""
 UTF8_BYTES_MAX: Final = 4
 """Of one character."""
 MADE_OF_OTHERS: Final = (list, dict)
@@ -64,19 +66,30 @@ class RequestBody:
     would read two requests), holds NaN or Infinity, or is deeper or wider than any request is.
     """
 
+    __slots__ = ("_contents", "_members", "size_bytes", "text")
+
     def __init__(self, raw: bytes) -> None:
         self.size_bytes = len(raw)
         self.text = _decode(raw)
-        self.members: dict[str, Member] = _read_members(self.text)
+        self._members: dict[str, Member] | None = _read_members(self.text)
+        self._contents: Contents | None = None
 
     def __repr__(self) -> str:
         return f"<RequestBody {len(self.text)} characters: {', '.join(self.members)}>"
 
+    @property
+    def members(self) -> dict[str, Member]:
+        """Those at the top, by name."""
+        if self._members is None:
+            self._members = _read_members(self.text)
+        return self._members
+
     def get(self, name: str) -> Any:
         """The value of a top-level member, None where it is absent."""
-        if name not in self.members:
+        members = self._members or self.members
+        if name not in members:
             return None
-        found = self.members[name]
+        found = members[name]
         return found.value if found.value is not _LET_GO else self._read_again(found)
 
     def _read_again(self, found: Member) -> Any:
@@ -104,28 +117,38 @@ class RequestBody:
         """Keep no value that is made of others, but those `kept`, and none whose text is long: it takes up to ten times
         as much as its text, and when its contents are known nobody asks for it but by exception. It is read again for
         who does."""
-        for name, (value, key_start, start, stop, following) in self.members.items():
+        members = self.members
+        for name, (value, key_start, start, stop, following) in members.items():
             if (type(value) in MADE_OF_OTHERS and name not in kept) or stop - start > KEPT_CHARACTERS_MAX:
-                self.members[name] = Member(_LET_GO, key_start, start, stop, following)
+                members[name] = Member(_LET_GO, key_start, start, stop, following)
 
-    @cached_property
+    def rest(self) -> None:
+        """Nobody asks for anything of it for now: its text says all, and is read again for who does. Where that would
+        take long, the places are kept."""
+        if self.size_bytes <= REREAD_BYTES_MAX:
+            self._members = None
+
+    @property
     def contents(self) -> Contents:
         """What stands below the members: walked when it is first asked for, and once."""
-        return contents_of(self.fields)
+        if self._contents is None:
+            self._contents = contents_of(self.fields)
+        return self._contents
 
     def spliced(self, *, replaced: Mapping[str, Any], cut: Iterable[str] = ()) -> bytes:
         """The text with members `replaced` (added in front where absent) and `cut`, every other byte as it came."""
-        dropped = self.members.keys() & set(cut)
+        members = self.members
+        dropped = members.keys() & set(cut)
         if not (replaced or dropped):
             return self.text.encode()
-        if not self.members:
+        if not members:
             return _with_members(self.text, replaced).encode()
-        spans = list(self.members.values())
-        kept = [found for name, found in self.members.items() if name not in dropped]
+        spans = list(members.values())
+        kept = [found for name, found in members.items() if name not in dropped]
         end = kept[-1].value_end if kept else spans[0].key_start
         pieces: list[str] = []
         copied = 0
-        for name, found in self.members.items():
+        for name, found in members.items():
             if found.key_start >= end:
                 break
             if name in dropped:
@@ -135,7 +158,7 @@ class RequestBody:
                 pieces += (self.text[copied : found.value_start], json.dumps(replaced[name]))
                 copied = found.value_end
         pieces += (self.text[copied:end], self.text[spans[-1].value_end :])
-        added = {name: value for name, value in replaced.items() if name not in self.members}
+        added = {name: value for name, value in replaced.items() if name not in members}
         return _with_members("".join(pieces), added).encode()
 
     def rewritten(self, written: Mapping[str, str], cut: Iterable[str], contents: Contents) -> RequestBody:
@@ -156,8 +179,8 @@ class RequestBody:
             page.add(name, key, written.get(name, own), between, _LET_GO if name in written else found.value)
         rewritten.text = page.end(self.text[spans[-1].value_end :] if spans else "}")
         rewritten.size_bytes = len(rewritten.text) if rewritten.text.isascii() else len(rewritten.text.encode())
-        rewritten.members = page.members
-        rewritten.contents = contents
+        rewritten._members = page.members
+        rewritten._contents = contents
         return rewritten
 
 

@@ -77,6 +77,11 @@ class SSEParser:
     """One stream's bytes in, its events out. `not_events` counts the blocks that were none (E7). A block of more than
     `inline_bytes_max` is left as `long_block` to whoever asks for the next event."""
 
+    __slots__ = (
+        *("_at", "_block_bytes_max", "_chunk", "_has_carriage_returns", "_inline_bytes_max", "_mark", "_pending"),
+        *("_scanned", "long_block", "not_events"),
+    )
+
     def __init__(self, block_bytes_max: int, inline_bytes_max: float = math.inf) -> None:
         self._block_bytes_max = block_bytes_max
         self._inline_bytes_max = inline_bytes_max

@@ -46,8 +46,9 @@ def read_body(raw: bytes) -> RequestBody:
         body = RequestBody(raw)
     except MalformedBody as error:
         raise Refusal("invalid_json", str(error)) from None
-    for name in SHORT_MEMBERS & body.members.keys():
-        found = body.members[name]
+    members = body.members
+    for name in SHORT_MEMBERS & members.keys():
+        found = members[name]
         if found.value_end - found.value_start > KEPT_CHARACTERS_MAX:
             text = f"{name!r} has more than {KEPT_CHARACTERS_MAX:,} characters"
             raise Refusal("invalid_request", text, param=name)

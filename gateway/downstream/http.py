@@ -198,6 +198,8 @@ def _refusal_headers(refusal: Refusal) -> dict[str, str]:
 class HTTPClient:
     """One turn's client on HTTP (ports.Downstream). `start_at` is when headers must leave at the latest."""
 
+    __slots__ = ("_has_ended", "_has_started", "_request_id", "_wire", "departure_passes", "quiet_deadline")
+
     door = Door.HTTP
 
     def __init__(self, wire: Wire, request_id: str, start_at: float) -> None:
@@ -302,6 +304,8 @@ class HTTPClient:
 
 class WholeClient(HTTPClient):
     """A client that asked for no stream: it gets one body, the response of the terminal event (H1)."""
+
+    __slots__ = ("_aside",)
 
     def __init__(self, wire: Wire, request_id: str, aside: Aside) -> None:
         super().__init__(wire, request_id, math.inf)

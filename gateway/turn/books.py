@@ -70,6 +70,12 @@ class BookKeeping:
 class Books:
     """One turn's books. Opened before its first upstream call, closed exactly once."""
 
+    __slots__ = (
+        *("_input_tokens", "_is_background", "_is_stored", "_is_warm_up", "_is_whole", "_keeping", "_may_be_noted"),
+        *("_opened_at", "_opening", "_reports", "_routes", "_running_attempt", "_spend_limits", "_table", "_traces"),
+        *("are_closed", "turn_id"),
+    )
+
     def __init__(
         self,
         keeping: BookKeeping,

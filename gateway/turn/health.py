@@ -122,6 +122,8 @@ class RouteHealth:
 class OpenAttempt:
     """An attempt's place on its route (selection.RoutePlace)."""
 
+    __slots__ = ("_generation", "_has_delivered", "_health", "_is_over")
+
     def __init__(self, health: RouteHealth, generation: int) -> None:
         self._health = health
         self._generation = generation

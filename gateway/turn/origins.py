@@ -46,11 +46,13 @@ class Traces:
     """What one turn's events tell of their origin. Whose response is stored nowhere has ids that nobody can resolve
     later; what it has sealed can be sent again (O3)."""
 
+    __slots__ = ("_is_stored", "_marks", "_response_id", "_saw_head")
+
     def __init__(self, *, is_stored: bool) -> None:
         self._is_stored = is_stored
         self._saw_head = False
         self._response_id: str | None = None
-        self._marks: set[str] = set()
+        self._marks: frozenset[str] = frozenset()
 
     def __repr__(self) -> str:
         return f"<Traces of {self._response_id}, {len(self._marks)} marks>"
@@ -70,7 +72,7 @@ class Traces:
             return None if named is None else Trace(named, ())
         fresh = tuple(one for one in dict.fromkeys(marks) if one not in self._marks)
         fresh = fresh[: limits.TURN_MARKS_MAX - len(self._marks)]
-        self._marks.update(fresh)
+        self._marks = self._marks.union(fresh)
         return Trace(named, fresh) if named is not None or fresh else None
 
     def _marks_of_head(self, head: Head | None) -> list[str]:

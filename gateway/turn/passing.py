@@ -48,6 +48,8 @@ class Inlet:
     """One attempt's. `passes` hands a batch straight to the client, `keeps` leaves a head with its turn, or they say
     that they cannot."""
 
+    __slots__ = ("_channel", "_keeps", "_on_their_way", "_passed_events", "_passes", "is_closed")
+
     def __init__(self, channel: trio.MemorySendChannel[Stamped], passes: Passes, keeps: Keeps) -> None:
         self._channel = channel
         self._passes = passes

@@ -55,7 +55,7 @@ class Room:
                 del self._by_key[key]
 
 
-class Place(AbstractContextManager[None]):
+class Place:
     """One of a room's. Thousands are held at once: a generator for each would take five times as much."""
 
     __slots__ = ("_key", "_room")

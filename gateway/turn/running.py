@@ -66,6 +66,12 @@ logger = structlog.get_logger("gateway.turn")
 class RunningTurn:
     """One turn, from its first attempt to its last frame."""
 
+    __slots__ = (
+        *("_aside", "_books", "_client", "_finish", "_first", "_has_writer", "_house_drains", "_is_aliased", "_mail"),
+        *("_model", "_nursery", "_order", "_place", "_reading", "_selection", "_tried", "_turn"),
+        *("_upstream_request_id", "_waiting", "_write_seconds", "_writing"),
+    )
+
     def __init__(
         self,
         order: Order,

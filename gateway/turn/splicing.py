@@ -13,7 +13,7 @@ from gateway.ports import Order, Route, UpstreamCall
 async def call_of(order: Order, route: Route, aside: Aside) -> UpstreamCall:
     """What goes up to a route."""
     request, elsewhere = order.request, route.elsewhere(order.request)
-    return UpstreamCall(
+    call = UpstreamCall(
         order.turn_id,
         await aside.run(request.body.size_bytes, partial(route.body, request)),
         request.headers,
@@ -25,6 +25,9 @@ async def call_of(order: Order, route: Route, aside: Aside) -> UpstreamCall:
         elsewhere=None if elsewhere is None else partial(aside.run, order.size_bytes, elsewhere),
         may_go_on=order.may_go_on,
     )
+    if order.may_go_on is None:  # of others the door makes what it remembers of them (W10)
+        request.body.rest()
+    return call
 
 
 async def named(batch: Batch, model: str, aside: Aside) -> Batch:

@@ -11,7 +11,6 @@ is "the same object"; whoever makes tables (gateway/routes.py) sees to that.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 
 from gateway.ports import Model, Route
@@ -68,7 +67,7 @@ class Tables:
         return newest is not None and any(route is other for other in newest.routes)
 
 
-class Running(AbstractContextManager[Table]):
+class Running:
     """A turn on its table; no generator, for there are thousands at once."""
 
     __slots__ = ("_table", "_tables")

@@ -30,6 +30,11 @@ class Writing:
     """One turn's. `must_wake_by` hears by when the client must have taken what is being written to it, `tell` that
     frames which had to wait are taken up, and that the client cannot be written to."""
 
+    __slots__ = (
+        *("_client", "_has_all", "_is_cancelled", "_is_writing", "_must_wake_by", "_quiet", "_rest_waits", "_scope"),
+        *("_seconds", "_tell", "is_behind", "stalls_at", "waiting"),
+    )
+
     def __init__(
         self,
         client: Downstream,

@@ -12,7 +12,14 @@ from hypothesis import strategies as st
 
 from gateway.core.contents import contents_of
 from gateway.core.money import TOKENS_MAX, InputMeasure
-from gateway.core.request import KEPT_CHARACTERS_MAX, MEMBERS_MAX, MalformedBody, RequestBody, TurnRequest
+from gateway.core.request import (
+    KEPT_CHARACTERS_MAX,
+    MEMBERS_MAX,
+    REREAD_BYTES_MAX,
+    MalformedBody,
+    RequestBody,
+    TurnRequest,
+)
 
 SECONDS_MAX: Final = 10.0
 """Of CPU, for work on 32 MiB that takes a tenth of it; work that is not linear takes minutes."""
@@ -409,3 +416,29 @@ def test_an_output_limit_that_no_number_holds_is_none_that_is_less_than_the_most
     """B6: JSON knows it; it is no bug of the gateway's."""
     body = RequestBody(f'{{"max_output_tokens":{written}}}'.encode())
     assert TurnRequest(body, "m", (), splices_store=False).max_output_tokens == TOKENS_MAX
+
+
+def test_a_body_that_rests_is_read_again_for_who_asks() -> None:
+    """H3, R15: a replay sends what the first attempt has sent."""
+    raw = b'{"model": "m", "input": [{"role": "user", "content": "hi"}], "stream": true}'
+    body, rested = RequestBody(raw), RequestBody(raw)
+    contents = rested.contents
+    rested.rest()
+    assert rested.contents is contents
+    assert (rested.get("model"), rested.get("none")) == ("m", None)
+    rested.rest()
+    assert rested.fields == body.fields
+    rested.rest()
+    assert rested.spliced(replaced={"model": "n"}) == body.spliced(replaced={"model": "n"})
+    rested.rest()
+    assert (rested.members, rested.text_of("model")) == (body.members, '"m"')
+
+
+@pytest.mark.parametrize(("excess", "is_read_again"), [(-1, True), (0, True), (1, False)])
+def test_a_body_that_takes_long_to_read_keeps_its_places(excess: int, is_read_again: bool) -> None:
+    frame = '{"input": "%s"}'
+    body = RequestBody((frame % ("x" * (REREAD_BYTES_MAX + excess - len(frame) + 2))).encode())
+    assert body.size_bytes == REREAD_BYTES_MAX + excess
+    members = body.members
+    body.rest()
+    assert (body.members is not members) is is_read_again
