@@ -8,7 +8,7 @@ keeps a cookie; neither has a deadline but the connect's: the clocks are the tur
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Final, Protocol
 
 from gateway.upstream.answers import WireHeaders
@@ -54,9 +54,10 @@ class Answer(Protocol):
         """Bytes of the body as they came off the wire, its framing taken off; b"" at its end. Raises Broken."""
         ...
 
-    async def pass_on(self, take: Take) -> None:
-        """Hand over what `read` would return, as it comes, b"" at the end too, until `take` returns False; or until a
-        wait for more would be for nothing. Raises Broken."""
+    def pass_on(self, take: Take) -> Awaitable[None]:
+        """Hand over what `read` would return, as it comes, b"" at the end too, until `take` returns False; or until
+        what was here is handed over, or a wait for more would be for nothing. To be awaited at once. Raises Broken, or
+        the OSError that broke it."""
         ...
 
     async def aclose(self) -> None:

@@ -205,17 +205,14 @@ class DirectAnswer:
         except Malformed:
             raise Broken(why(PROTOCOL_ERROR)) from None
 
-    async def pass_on(self, take: Take) -> None:
+    def pass_on(self, take: Take) -> Awaitable[None]:
         """Hand over what comes of the body (calls.Answer). What is here already needs no wait for the socket."""
-        has_all = self._decoder.is_over or self._connection is None
-        if (has_all or self._decoder.body) and not take(await self.read(), trio.current_time()):
-            return
-        if has_all or self._connection is None:
-            return
-        try:
-            await self._connection.pass_on(partial(self._pass_on, take))
-        except OSError:
-            raise Broken(why(READ_ERROR)) from None
+        if self._decoder.is_over or self._decoder.body or self._connection is None:
+            return self._pass_on_here(take)
+        return self._connection.pass_on(partial(self._pass_on, take))
+
+    async def _pass_on_here(self, take: Take) -> None:
+        take(await self.read(), trio.current_time())
 
     def _pass_on(self, take: Take, data: bytes, at: float) -> bool:
         """Behind its end nothing is waited for: the next read tells of it."""

@@ -28,8 +28,8 @@ Ready = Callable[[float], bool]
 
 
 def call_while_readable(sock: socket.socket, ready: Ready) -> Awaitable[None]:
-    """Call `ready` whenever the socket may be read, until it returns False. Raises what it raises. A cancellation loses
-    nothing: what was not read is still there."""
+    """Call `ready` whenever the socket may be read, until it returns False. Raises what it raises. To be awaited at
+    once, by the task that waits. A cancellation loses nothing: what was not read is still there."""
     return _of_this_run().watch(sock, ready) if HAS_EPOLL else _call_by_itself(sock, ready)
 
 
@@ -63,12 +63,12 @@ class _Readiness:
         self._epoll = select.epoll()
         self._watched: dict[int, _Watched] = {}
 
-    async def watch(self, sock: socket.socket, ready: Ready) -> None:
-        """Return when `ready` has returned False."""
+    def watch(self, sock: socket.socket, ready: Ready) -> Awaitable[None]:
+        """To be awaited at once: it lasts until `ready` has returned False."""
         descriptor = sock.fileno()
         self._epoll.register(descriptor, select.EPOLLIN)
         watched = self._watched[descriptor] = _Watched(self, descriptor, ready, trio.lowlevel.current_task())
-        await trio.lowlevel.wait_task_rescheduled(watched.give_up)
+        return trio.lowlevel.wait_task_rescheduled(watched.give_up)  # noqa: ASYNC105 - by whoever called: a frame less
 
     async def serve(self) -> None:
         """For as long as Trio runs."""

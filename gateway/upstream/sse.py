@@ -15,10 +15,10 @@ A break behind its first byte cuts a result.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Coroutine
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import structlog
 import trio
@@ -55,8 +55,6 @@ SUCCESS: Final = range(200, 300)
 NO_CONTENT: Final = 204
 REFUSALS_FROM: Final = 400
 """Statuses."""
-T = TypeVar("T")
-Answered = Callable[[Answer], Awaitable[T]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,12 +99,22 @@ class SSEUpstream:
 
     def attempt(self, call: UpstreamCall, inputs: Inputs) -> Coroutine[Any, Any, None]:
         """Run one attempt (ports.Upstream). Once it is sent, nothing holds its body here: it may be megabytes, and the
-        answer may take minutes."""
-        return self._attempt(self._call(call), partial(self._answer, call.turn_id, call.streams, inputs), inputs)
+        answer may take minutes. For so long it also waits in as few frames as can be: thousands do."""
+        return self._attempt(self._call(call), call.turn_id, call.streams, inputs)
 
-    async def _attempt(self, calling: Awaitable[Answer], answered: Answered[Failure | None], inputs: Inputs) -> None:
+    async def _attempt(self, calling: Awaitable[Answer], turn_id: str, streams: bool, inputs: Inputs) -> None:
         try:
-            failure = await _ask(calling, answered)
+            answer = await _answer_of(calling)
+            del calling
+            failure = answer if isinstance(answer, Failure) else None
+            if not isinstance(answer, Failure):
+                try:
+                    begun = await self._begin(answer, streams, inputs)
+                    failure = await begun.run(turn_id) if isinstance(begun, EventStream) else begun
+                except (Broken, EncodingError) as error:
+                    failure = read_error(_why(error))
+                finally:
+                    await answer.aclose()  # noqa: ASYNC102 - it is shielded and bounded within
             if failure is not None:
                 await inputs.send((AttemptEnded(failure), trio.current_time()))
         except trio.BrokenResourceError:
@@ -114,7 +122,15 @@ class SSEUpstream:
 
     async def fetch(self, call: UpstreamCall) -> UpstreamAnswer | Failure:
         """H2: the whole answer (homes.ByID)."""
-        return await _ask(self._call(replace(call, streams=False)), self._whole_answer)
+        answer = await _answer_of(self._call(replace(call, streams=False)))
+        if isinstance(answer, Failure):
+            return answer
+        try:
+            return await self._whole_answer(answer)
+        except (Broken, EncodingError) as error:
+            return read_error(_why(error))
+        finally:
+            await answer.aclose()  # noqa: ASYNC102 - it is shielded and bounded within
 
     def _call(self, call: UpstreamCall) -> Awaitable[Answer]:
         headers = self._headers[call.streams].behind(call.headers)
@@ -142,8 +158,9 @@ class SSEUpstream:
             return read_error("the upstream ended the body before the answer was whole")
         return self._bad_response("it is no JSON object")
 
-    async def _answer(self, turn_id: str, streams: bool, inputs: Inputs, answer: Answer) -> Failure | None:
-        """The answer, to its end: None after a terminal event, else why it ended without one."""
+    async def _begin(self, answer: Answer, streams: bool, inputs: Inputs) -> EventStream | Failure | None:
+        """The answer's stream, whose end tells what became of the attempt; of any other, to its end: None after a
+        terminal event, else why it ended without one."""
         head = headers_of(answer.headers)
         decoder = decoder_for(_value(head, "content-encoding"))
         if answer.status >= REFUSALS_FROM:
@@ -158,8 +175,7 @@ class SSEUpstream:
         if _is_event_stream(head):
             answer.forget_headers()
             await inputs.send((Opened(Head(head)), trio.current_time()))
-            del head
-            return await EventStream(answer, decoder, inputs, self._settings.event_bytes_max, self._aside).run(turn_id)
+            return EventStream(answer, decoder, inputs, self._settings.event_bytes_max, self._aside)
         body = await _read_body(answer, decoder)
         if body == b"":
             return read_error("the answer was empty")
@@ -190,20 +206,14 @@ class SSEUpstream:
         return self._bad_response("it is no response", data)
 
 
-async def _ask(calling: Awaitable[Answer], answered: Answered[T]) -> T | Failure:
-    """One request, and what `answered` makes of its answer."""
+async def _answer_of(calling: Awaitable[Answer]) -> Answer | Failure:
+    """To one request."""
     try:
-        answer = await calling
+        return await calling
     except NeverSent as error:
         return never_sent(str(error))
     except Broken as error:
         return read_error(str(error))
-    try:
-        return await answered(answer)
-    except (Broken, EncodingError) as error:
-        return read_error(_why(error))
-    finally:
-        await answer.aclose()  # noqa: ASYNC102 - it is shielded and bounded within
 
 
 async def _read_error_body(answer: Answer, decoder: Decoder | None) -> bytes | None:

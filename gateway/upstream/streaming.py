@@ -25,8 +25,8 @@ from gateway.core.messages import Batch
 from gateway.core.sse import BlockTooLarge, SSEParser, read_block
 from gateway.encodings import Decoder, Identity
 from gateway.ports import Inputs
-from gateway.upstream.answers import read_error, too_large
-from gateway.upstream.calls import Answer, Broken
+from gateway.upstream.answers import read_error, too_large, why
+from gateway.upstream.calls import READ_ERROR, Answer, Broken
 
 logger = structlog.get_logger("gateway.upstream")
 
@@ -58,7 +58,10 @@ class EventStream:
         """To its end: None after a terminal event, else why it ended without one. Raises Broken, EncodingError."""
         try:
             while True:  # noqa: ASYNC913 - it goes round only behind a read
-                await self._answer.pass_on(self._take)
+                try:
+                    await self._answer.pass_on(self._take)
+                except OSError:
+                    raise Broken(why(READ_ERROR)) from None
                 self._at = trio.current_time()  # all is seen to from here on: a clock that ran out before has won
                 if self._left == b"":
                     self._decoder.end()

@@ -17,6 +17,13 @@ from gateway.upstream import readiness
 from gateway.upstream.readiness import call_while_readable
 
 pytestmark = pytest.mark.trio(run=trio.run)
+
+
+async def waiting(sock: socket.socket, ready: readiness.Ready) -> None:
+    """A task that waits for its socket."""
+    await call_while_readable(sock, ready)
+
+
 on_any_system = pytest.mark.parametrize("has_epoll", [True, False])
 
 Pair = tuple[socket.socket, socket.socket]
@@ -59,7 +66,7 @@ async def test_it_is_called_for_what_comes_until_it_has_enough(has_epoll: bool, 
         return got[-1] != b"enough"
 
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(call_while_readable, here, ready)
+        nursery.start_soon(waiting, here, ready)
         for piece in (b"one", b"two", b"enough"):
             await settled()
             there.send(piece)
@@ -82,7 +89,7 @@ async def test_what_it_raises_is_raised_where_its_socket_is_waited_for(has_epoll
         return len(got) < 2
 
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(call_while_readable, sound[0], ready)
+        nursery.start_soon(waiting, sound[0], ready)
         sound[1].send(b"before")
         faulty[1].send(b"x")
         with pytest.raises(OSError, match="reset"):
@@ -116,7 +123,7 @@ async def test_a_cancelled_task_s_socket_is_forgotten_and_its_number_is_nobody_s
     assert other.fileno() == number
     there.close()
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(call_while_readable, other, partial(ready, "second"))
+        nursery.start_soon(waiting, other, partial(ready, "second"))
         await settled()
         assert called == []
         far.send(b"x")
@@ -177,7 +184,7 @@ async def test_others_have_their_turn_between_many_that_are_ready(sockets: ExitS
     async with trio.open_nursery() as nursery:
         for here, there in ends:
             there.send(b"x")
-            nursery.start_soon(call_while_readable, here, ready)
+            nursery.start_soon(waiting, here, ready)
         for _ in range(50):
             before = served
             await trio.lowlevel.checkpoint()
