@@ -10,7 +10,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from math import inf
-from typing import Any
+from typing import Any, Final
 
 import trio
 from werkzeug.exceptions import RequestEntityTooLarge, RequestTimeout
@@ -33,6 +33,19 @@ class BodyBounds:
     seconds: float = inf
 
 
+NO_BOUNDS: Final = BodyBounds()
+READ: Final = {
+    "type": "http",
+    "http_version": "1.1",
+    "method": "POST",
+    "scheme": "http",
+    "query_string": b"",
+    "root_path": "",
+    "headers": (),
+}
+"""In the place of the scope of one that was read: with a path it is all that an error's page asks for."""
+
+
 @dataclass(slots=True, eq=False)
 class Asked:
     """One request."""
@@ -44,6 +57,8 @@ class Asked:
     """What is given back once it was answered."""
     is_logged: bool = False
     """Whether a server that is not the gateway's own may write a line of it when it was answered."""
+    path: str = ""
+    """Of one that was let go."""
     was_read: Callable[[], object] | None = None
     """Called when the body is whole: what comes then is the client's departure."""
 
@@ -59,9 +74,17 @@ class Asked:
             place.__exit__(None, None, None)
 
     def let_go(self) -> None:
-        """It was read: nobody here asks for its headers any more, and its turn may take long."""
+        """It was read: nobody here asks for what the server has told of it any more, and its turn may take long."""
+        self.bounds = NO_BOUNDS
         if not self.is_logged:
             self.scope["headers"] = ()
+            self.scope.get("state", {}).clear()
+            self.path, self.scope = self.scope["path"], READ
+
+    @property
+    def scope_of_page(self) -> Any:
+        """What the page of an error is made for."""
+        return {**READ, "path": self.path} if self.scope is READ else self.scope
 
     def header(self, name: bytes) -> str | None:
         """The first of that name, which is given in lower case, as the server has it."""

@@ -82,7 +82,7 @@ class StraightApp(QuartTrio):
         except Exception as error:
             if wire.has_started:
                 raise
-            await self._tell(error, asked.scope, wire)  # noqa: ASYNC120 - a cancellation is the better reason
+            await self._tell(error, asked.scope_of_page, wire)  # noqa: ASYNC120 - a cancellation is the better reason
         finally:
             asked.give_back()
 

@@ -63,6 +63,7 @@ class HardenedServer(TCPServer):
     _writes_end_at = inf
     _has_ended = False
     _newcomer_until = -inf
+    _stream: Any = None
     _socket: socket.socket | None = None
     """What may be tried first."""
     _held_back = b""
@@ -81,7 +82,19 @@ class HardenedServer(TCPServer):
         """Serve the connection; an exception ends it and nothing else."""
         dropped: BaseException | None = None
         try:
-            await self._run()
+            try:
+                peer, is_tls = await self._open()
+                if peer is not None:
+                    client = parse_socket_addr(peer.family, peer.getpeername())
+                    server = parse_socket_addr(peer.family, peer.getsockname())
+                    del peer
+                    await self._serve(is_tls, client, server)
+            except* OSError:
+                pass  # the peer was gone before it was asked for its name
+            finally:
+                if isinstance(self.context, TellingContext):
+                    self.context.forget(self)
+                await self._close()  # noqa: ASYNC102 - it is shielded and bounded within
         except BaseExceptionGroup as group:
             ours, dropped = group.split((trio.Cancelled, KeyboardInterrupt, SystemExit))
             if ours is not None:
@@ -91,27 +104,13 @@ class HardenedServer(TCPServer):
         if dropped is not None:
             await self._drop(dropped)
 
-    async def _run(self) -> None:
-        try:
-            peer, is_tls = await self._open()
-            if peer is not None:
-                client = parse_socket_addr(peer.family, peer.getpeername())
-                server = parse_socket_addr(peer.family, peer.getsockname())
-                await self._serve(is_tls, client, server)
-        except* OSError:
-            pass  # the peer was gone before it was asked for its name
-        finally:
-            if isinstance(self.context, TellingContext):
-                self.context.forget(self)
-            await self._close()  # noqa: ASYNC102 - it is shielded and bounded within
-
-    async def _open(self) -> tuple[trio.socket.SocketType | None, bool]:
+    async def _open(self) -> tuple[trio.socket.SocketType | socket.socket | None, bool]:
         """The socket, its TLS handshake done; None if that failed."""
-        stream: Any = self.stream  # Hypercorn has it as TLS's, which it need not be
+        stream = self.stream
         if not isinstance(stream, trio.SSLStream):
             if settings_of(self.config).is_fast and isinstance(stream, trio.SocketStream):
-                self._own_socket(stream)
-            return self.stream.socket, False
+                return self._own_socket(stream), False
+            return stream.socket, False
         with trio.move_on_after(self.config.ssl_handshake_timeout):
             try:
                 await stream.do_handshake()
@@ -120,13 +119,25 @@ class HardenedServer(TCPServer):
             return stream.transport_stream.socket, True
         return None, True
 
-    def _own_socket(self, stream: trio.SocketStream) -> None:
+    def _own_socket(self, stream: trio.SocketStream) -> socket.socket:
         """Take the socket over from its stream. A socket object, never a descriptor's number: closed it writes to
         nobody, whoever has the number by then."""
         given = stream.socket
         kind = given.family, given.type, given.proto
         self._socket = socket.socket(*kind, fileno=given.detach())
-        self.stream = trio.SocketStream(trio.socket.from_stdlib_socket(self._socket))  # type: ignore[assignment]  # as above
+        del self._stream
+        return self._socket
+
+    @property
+    def stream(self) -> Any:
+        """The connection, TLS or not. Over a socket that was taken over it is made when a write waits, or at its end."""
+        if self._stream is None and self._socket is not None:
+            self._stream = trio.SocketStream(trio.socket.from_stdlib_socket(self._socket))
+        return self._stream
+
+    @stream.setter
+    def stream(self, stream: Any) -> None:
+        self._stream = stream
 
     def _serve(self, is_tls: bool, client: Address, server: Address) -> Awaitable[None]:
         self._newcomer_until = trio.current_time() + NEWCOMER_SECONDS_MAX
@@ -276,7 +287,7 @@ class HardenedServer(TCPServer):
     def _reset_on_close(self) -> None:
         """A peer that takes nothing gets a reset: an orderly end would leave what it was sent in the kernel for
         minutes, and look like an answer's end."""
-        stream: Any = self.stream  # as above
+        stream = self.stream
         stream = stream.transport_stream if isinstance(stream, trio.SSLStream) else stream
         if isinstance(stream, trio.SocketStream):
             stream.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET_ON_CLOSE)
@@ -342,7 +353,7 @@ class HardenedServer(TCPServer):
             return
         patience.end(trio.current_time() + LINGER_SECONDS_MAX)
         # TLS cannot be closed by half, but the connection below it can: the answer's own framing says that it is whole.
-        stream: Any = self.stream
+        stream = self.stream
         stream = stream.transport_stream if isinstance(stream, trio.SSLStream) else stream
         if isinstance(stream, trio.abc.HalfCloseableStream):
             with suppress(*GONE):

@@ -89,11 +89,11 @@ class Exchange:
 
     __slots__ = (
         *("_ground", "_inbox", "_is_bodiless", "_is_last", "_owed_bytes", "_tell_left", "_way"),
-        *("__weakref__", "closed", "missing_bytes", "scope", "state"),
+        *("__weakref__", "closed", "missing_bytes", "state", "state_of_scope"),
     )
     trailing_data = b"", False
 
-    def __init__(self, ground: Ground, way: ShortWay, post: Post, scope: Any) -> None:
+    def __init__(self, ground: Ground, way: ShortWay, post: Post, state_of_scope: dict[str, Any]) -> None:
         self._ground = ground
         self._way = way
         self._tell_left: Callable[[], None] | None = None
@@ -106,8 +106,9 @@ class Exchange:
         """Of the request's body."""
         self.state = ASGIHTTPState.REQUEST
         self.closed = False
-        self.scope = scope
-        scope["state"] |= {DIRECT: self, LEAVING: self.when_left}
+        self.state_of_scope = state_of_scope
+        """What the app is told beside ASGI, and may forget; nothing else of its scope is kept here."""
+        state_of_scope |= {DIRECT: self, LEAVING: self.when_left}
 
     def __repr__(self) -> str:
         return f"<Exchange {self.state.name}, {self.missing_bytes} bytes missing>"
@@ -128,7 +129,7 @@ class Exchange:
         """A piece of the body has come. One that is all of it waits for whoever takes it; others may wait for room."""
         is_whole = len(piece) == self.missing_bytes
         if is_whole and self._inbox is None:
-            self.scope["state"][BODY] = piece
+            self.state_of_scope[BODY] = piece
         else:
             await self._events.put({"type": "http.request", "body": piece, "more_body": not is_whole})
         self.missing_bytes -= len(piece)
@@ -143,10 +144,12 @@ class Exchange:
         if self._inbox is not None:
             self._inbox.end(DISCONNECT)
 
-    async def run(self, app: Straight) -> None:
-        """The request's task, for its whole life."""
+    async def run(self, app: Straight, scope: Any) -> None:
+        """The request's task, for its whole life. What the app does not keep of its scope is not kept for it."""
         try:
-            await app(self.scope, self.receive, self.send)
+            answering = app(scope, self.receive, self.send)
+            del scope
+            await answering
         except trio.Cancelled:
             raise
         except BaseExceptionGroup as group:
@@ -158,7 +161,7 @@ class Exchange:
             await self._fail()
         finally:
             await self._end_early()  # noqa: ASYNC102 - its writes and closes have their own bounds
-            self.scope, self._inbox = {}, None  # the connection keeps this, in a ring, until something follows
+            self.state_of_scope, self._inbox = {}, None  # the connection keeps this, in a ring, until something follows
 
     async def _fail(self) -> None:
         await self._ground.config.log.exception("Error in ASGI Framework")
@@ -221,7 +224,7 @@ class Exchange:
         """What the app receives: it seldom asks, where all has come at once."""
         if self._inbox is None:
             self._inbox = Inbox(self._ground.config.max_app_queue_size)
-            body = self.scope["state"].pop(BODY, None)
+            body = self.state_of_scope.pop(BODY, None)
             if body is not None:
                 self._inbox.put_first({"type": "http.request", "body": body, "more_body": False})
             if self.closed:

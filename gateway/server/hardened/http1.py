@@ -9,15 +9,13 @@ bytes --> a head is due:    HeadGuard --> h11 --> a request, its stream, its app
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, Final, cast
 
 import h11
 import trio
 from hypercorn.events import Closed, Event, RawData, Updated
-from hypercorn.protocol.events import Body, Data, EndBody, Request, StreamClosed
+from hypercorn.protocol.events import Body, Data, EndBody, Request
 from hypercorn.protocol.h11 import STREAM_ID, H11Protocol, H11WSConnection
-from hypercorn.protocol.http_stream import ASGIHTTPState, HTTPStream
 from hypercorn.typing import ConnectionState
 
 from gateway.beside_asgi import DIRECT, INBOUND, LEAVING
@@ -29,6 +27,7 @@ from gateway.server.hardened.patience import Patience
 from gateway.server.hardened.plain_posts import Post, answer_head, read_post
 from gateway.server.hardened.refusals import REASONS, refusal
 from gateway.server.hardened.settings import Cut, settings_of
+from gateway.server.hardened.streams import HardenedHTTPStream
 from gateway.server.hardened.websockets import HardenedWebSocket
 
 BEHIND_BYTES_MAX: Final = 65_536
@@ -39,38 +38,6 @@ TIMED_OUT: Final = 408
 UNAVAILABLE: Final = 503
 WHY: Final = {TIMED_OUT: Cut.SLOW, UNAVAILABLE: Cut.NO_MEMORY}
 CLOSE: Final = b"connection", b"close"
-
-
-class HardenedHTTPStream(HTTPStream):
-    """One request and its response."""
-
-    direct: DirectBody | None = None
-    _tell_left: Callable[[], None] | None = None
-
-    def when_left(self, tell: Callable[[], None]) -> None:
-        """Have `tell` called when the peer leaves (beside_asgi.WhenLeft)."""
-        if self.closed:
-            tell()
-        else:
-            self._tell_left = tell
-
-    async def handle(self, event: Any) -> None:
-        """What the protocol makes of the peer's bytes. What closes before the response has ended was closed by the
-        peer, or for it."""
-        if isinstance(event, StreamClosed) and self._tell_left is not None:
-            tell, self._tell_left = self._tell_left, None
-            if self.state is not ASGIHTTPState.CLOSED:
-                tell()
-        await super().handle(event)
-
-    async def app_send(self, message: Any) -> None:
-        """What the app sends; to a peer that has left it goes nowhere, but it yields."""
-        if self.closed:
-            await trio.lowlevel.checkpoint()
-            return
-        await super().app_send(message)
-        if self.direct is not None and message is not None and message["type"] == "http.response.start":
-            self.direct.head_was_sent(int(message["status"]), message.get("headers", ()))
 
 
 class HardenedHTTP1(H11Protocol):
@@ -86,7 +53,9 @@ class HardenedHTTP1(H11Protocol):
         self.patience = Patience(settings_of(self.config).pace)
         self._share = settings_of(self.config).inbound.share()
         self._guard = HeadGuard(self.config.h11_max_incomplete_size)
-        self._receiving = trio.Lock()
+        self._is_receiving = False
+        self._others: trio.lowlevel.ParkingLot | None = None
+        """Who waits to receive: what came behind a request is received beside the reader."""
         self._behind = b""
         self._is_refused = False
         self._is_over = False
@@ -110,14 +79,24 @@ class HardenedHTTP1(H11Protocol):
             await super().handle(event)
             self._share.end()
             return
-        if self._receiving.locked():
-            await self._receiving.acquire()
-        else:
-            self._receiving.acquire_nowait()  # the same without a pass of the scheduler
+        if self._is_receiving:
+            await self._wait_for_others()
+        self._is_receiving = True
         try:
             await self._receive(self._take_behind() + event.data)
         finally:
-            self._receiving.release()
+            self._end_receiving()
+
+    async def _wait_for_others(self) -> None:
+        """There seldom are any: a lock for each connection would be held by hardly one."""
+        self._others = self._others or trio.lowlevel.ParkingLot()
+        while self._is_receiving:
+            await self._others.park()
+
+    def _end_receiving(self) -> None:
+        self._is_receiving = False
+        if self._others is not None:
+            self._others.unpark_all()
 
     async def time_out(self) -> None:
         """The peer has not gone on in time."""
@@ -185,8 +164,9 @@ class HardenedHTTP1(H11Protocol):
         await self.send(Updated(idle=False))
         scope = scope_of(post, self.ssl, self.client, self.server)
         scope["state"] = {**self.connection_state, INBOUND: self._share}
-        exchange = self.connection = self.stream = Exchange(self, cast(ShortWay, self._short_way), post, scope)
-        self.task_group.spawn(exchange.run, self._straight[post.path])
+        way = cast(ShortWay, self._short_way)
+        exchange = self.connection = self.stream = Exchange(self, way, post, scope["state"])
+        self.task_group.spawn(exchange.run, self._straight[post.path], scope)
         self.keep_alive_requests += 1
         await self.context.mark_request()
         if data or not post.body_bytes:
@@ -364,15 +344,21 @@ class HardenedHTTP1(H11Protocol):
         return is_done and not self._is_refused and not self._is_over and not self.context.terminated.is_set()
 
     async def _receive_behind(self) -> None:
-        async with self._receiving:
+        if self._is_receiving:
+            await self._wait_for_others()
+        self._is_receiving = True
+        try:
             behind = self._take_behind()
             if behind:
                 await self._receive(behind)
+        finally:
+            self._end_receiving()
 
     async def _close_stream(self) -> None:
         """What the request held is given back with it."""
         if self.stream is not None:  # it and its short way are a ring, which may not be collected for minutes
-            state = cast(dict[str, Any], self.stream.scope)["state"]
+            is_plain = isinstance(self.stream, Exchange)
+            state = self.stream.state_of_scope if is_plain else cast(dict[str, Any], self.stream.scope)["state"]
             state.pop(DIRECT, None)
             state.pop(LEAVING, None)
             if isinstance(self.stream, HardenedHTTPStream):
