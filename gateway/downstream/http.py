@@ -81,6 +81,7 @@ class HTTPDoor:
         self._places = places or NoBounds()
         self._meter = meter or NoMeter()
         self._turns = turns
+        self._run_turn = turns.run_turn  # one object for all turns
         self._keys = keys
         self._settings = settings
         self._new_request_id = new_request_id
@@ -94,11 +95,11 @@ class HTTPDoor:
 
     def create(self, asked: Asked, wire: Wire) -> Awaitable[None]:
         """One turn."""
-        return self._serve(asked, wire, RESPONSES, self._turns.run_turn)
+        return self._serve(asked, wire, RESPONSES, self._run_turn)
 
     def compact(self, asked: Asked, wire: Wire) -> Awaitable[None]:
         """A turn without streaming (B9)."""
-        return self._serve(asked, wire, COMPACT, self._turns.run_turn)
+        return self._serve(asked, wire, COMPACT, self._run_turn)
 
     def count(self, asked: Asked, wire: Wire) -> Awaitable[None]:
         """A question that is no turn, and free (B9)."""
@@ -107,16 +108,15 @@ class HTTPDoor:
     async def _serve(
         self, asked: Asked, wire: Wire, path: str, run_order: Callable[[Order, HTTPClient], Awaitable[None]]
     ) -> None:
-        request_id = self._new_request_id()
-        write_refusal: Callable[[Refusal], Awaitable[None]] = partial(refuse_on, wire, request_id=request_id)
+        request_id, client = self._new_request_id(), None
         try:
             order = await self._order(request_id, asked, path)
             client = self._client(order, wire)
-            write_refusal = client.refuse
             await run_order(order, client)
         except Refusal as refusal:
             self._meter.refused(Door.HTTP, refusal.code)
-            await write_refusal(refusal)  # noqa: ASYNC120 - a cancellation is the better reason
+            answering = refuse_on(wire, refusal, request_id) if client is None else client.refuse(refusal)
+            await answering  # noqa: ASYNC120 - a cancellation is the better reason
 
     async def _ask(self, order: Order, client: HTTPClient) -> None:
         """A client that leaves withdraws its question (H7)."""

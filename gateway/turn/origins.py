@@ -34,6 +34,9 @@ RESPONSE: Final = "response"
 MARK: Final = "mark"
 
 
+NO_MARKS: Final[frozenset[str]] = frozenset()
+
+
 @dataclass(frozen=True, slots=True)
 class Trace:
     """What is new in some events: a response's id, and marks."""
@@ -52,7 +55,7 @@ class Traces:
         self._is_stored = is_stored
         self._saw_head = False
         self._response_id: str | None = None
-        self._marks: frozenset[str] = frozenset()
+        self._marks = NO_MARKS
 
     def __repr__(self) -> str:
         return f"<Traces of {self._response_id}, {len(self._marks)} marks>"

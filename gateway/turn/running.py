@@ -331,7 +331,7 @@ class RunningTurn:
         await self._step(route.terms, min([trio.current_time(), *departures]))
         if not departures and self._turn.phase is not Phase.DONE:
             self._reading = Reading.of(self._passes, self._keeps)
-            self._nursery.start_soon(self._read_upstream, route, self._reading)
+            self._nursery.start_soon(self._read_upstream, route, self._reading, name="read_upstream")
 
     def _end(self, finish: Finish) -> None:
         """The turn is decided: stop reading, close the books beside the last frames."""

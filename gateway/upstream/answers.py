@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Final
 
 from gateway.core.events import parse_object
@@ -18,6 +19,8 @@ from gateway.core.failures import (
 from gateway.core.messages import Headers
 
 USER_AGENT: Final = "responses-gateway"
+NAMES_KEPT_MAX: Final = 256
+"""Headers' names, of all upstreams."""
 WireHeaders = list[tuple[bytes, bytes]]
 
 
@@ -56,7 +59,13 @@ def _encoded(headers: Iterable[tuple[str, str]]) -> dict[bytes, bytes]:
 
 def headers_of(raw: list[tuple[bytes, bytes]]) -> Headers:
     """Names in lower case, values as they came."""
-    return tuple([(name.decode("latin-1").lower(), value.decode("latin-1")) for name, value in raw])
+    return tuple([(_name_of(name), value.decode("latin-1")) for name, value in raw])
+
+
+@lru_cache(NAMES_KEPT_MAX)
+def _name_of(raw: bytes) -> str:
+    """The same object for each answer: an upstream says the same names again and again, and turns keep them."""
+    return raw.decode("latin-1").lower()
 
 
 def refused(status: int, headers: Headers, body: bytes | None, retryable_codes: frozenset[str]) -> Failure:

@@ -108,11 +108,6 @@ class ResponseDecoder:
         """Nothing is decoded any more: it and its parser refer to each other, and would wait for the collector."""
         del self._parser
 
-    def forget_headers(self) -> None:
-        """Of the head, which was read."""
-        if self.head is not None:
-            self.head = ResponseHead(self.head.status, [])
-
     def take(self) -> bytes:
         """The body's bytes that have come since. Raises Malformed behind the last that were well formed."""
         body = self.body
@@ -149,7 +144,6 @@ class ResponseDecoder:
         if len(counts) > 1:
             self.fault = "its head says twice where its body ends"
         self.head = ResponseHead(status, self._headers)
-        self._headers = []
         self._may_serve_again = self._parser.should_keep_alive()
 
     def on_message_complete(self) -> None:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 
-from gateway.core.events import Event, read_event
+import pytest
+
+from gateway.core.events import Event, EventClass, parse_object, read_event
 from gateway.core.hold import Hold
+from gateway.core.sse import sse_block
 
 
 def made(event_type: str) -> Event:
@@ -53,3 +56,28 @@ def test_once_all_is_taken_the_bounds_are_as_wide_as_before() -> None:
         hold.take()
     hold.add(one._replace(block=one.block + b"\n"), 0.0)
     assert hold.is_too_large
+
+
+PAYLOAD = b'{"type": "response.created", "n": 1.5}'
+
+
+@pytest.mark.parametrize(
+    ("data", "block", "is_folded"),
+    [
+        (PAYLOAD, sse_block("response.created", PAYLOAD), True),
+        (PAYLOAD, b"data: " + PAYLOAD + b"\n\n", False),
+        (PAYLOAD, b"event: response.created\r\ndata: " + PAYLOAD + b"\r\n\r\n", False),
+        (PAYLOAD, b"event: response.created\ndata:" + PAYLOAD + b"\n\n", False),
+        (b"{\n}", sse_block("response.created", b"{\n}"), False),
+        (b"{\r}", sse_block("response.created", b"{\r}"), False),
+        (b"{\r}", b"event: x\ndata: {\r}\n\n", False),
+    ],
+)
+def test_a_payload_that_its_block_says_as_it_is_is_held_once(data: bytes, block: bytes, is_folded: bool) -> None:
+    """What comes back is what was given, byte for byte: the other door sends payloads, and this one blocks."""
+    event = Event(EventClass.LIFECYCLE, "response.created", data, block, parse_object(data))
+    hold = Hold(10.0, 10_000, 10)
+    hold.add(event, 0.0)
+    hold.rest()
+    assert [kept.data for kept in hold._events] == [b"" if is_folded else data]
+    assert hold.take() == [event]

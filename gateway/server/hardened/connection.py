@@ -130,7 +130,7 @@ class HardenedServer(TCPServer):
 
     @property
     def stream(self) -> Any:
-        """The connection, TLS or not. Over a socket that was taken over it is made when a write waits, or at its end."""
+        """The connection, TLS or not. Over a socket that was taken over it is made when a write waits, or it ends."""
         if self._stream is None and self._socket is not None:
             self._stream = trio.SocketStream(trio.socket.from_stdlib_socket(self._socket))
         return self._stream

@@ -91,7 +91,13 @@ def _size_of(event: Event) -> int:
 
 
 class InboxTaskGroup(TaskGroup):
-    """Hypercorn's, whose apps have an inbox in the place of a channel."""
+    """Hypercorn's, whose apps have an inbox in the place of a channel, and whose tasks share one name: Trio would make
+    one for each."""
+
+    def spawn(self, func: Callable[..., Awaitable[Any]], *args: Any) -> None:
+        """Start a task."""
+        if self._nursery is not None:
+            self._nursery.start_soon(func, *args, name="request")
 
     async def spawn_app(
         self,
