@@ -152,29 +152,32 @@ class HardenedServer(TCPServer):
 
     async def _serve_requests(self, is_tls: bool, client: Address, server: Address) -> None:
         async with InboxTaskGroup() as self._task_group:
-            self.protocol = HardenedHTTP1(
-                self.app,
-                self.config,
-                self.context,
-                self._task_group,
-                ConnectionState(self.state),
-                is_tls,
-                client,
-                server,
-                self.protocol_send,
-                short_way=self if settings_of(self.config).is_fast else None,
-            )
-            self.protocol.patience.idle(trio.current_time() + self.config.keep_alive_timeout)
-            if isinstance(self.context, TellingContext):
-                self.context.tell(self)
-            if self.context.terminated.is_set():
-                self.hear_the_end()
+            self._begin(is_tls, client, server)
             try:
                 await self._read_data()
             except trio.Cancelled:
                 self.end_writes()
                 raise
             self._has_ended = True
+
+    def _begin(self, is_tls: bool, client: Address, server: Address) -> None:
+        self.protocol = HardenedHTTP1(
+            self.app,
+            self.config,
+            self.context,
+            self._task_group,
+            ConnectionState(self.state),
+            is_tls,
+            client,
+            server,
+            self.protocol_send,
+            short_way=self if settings_of(self.config).is_fast else None,
+        )
+        self.protocol.patience.idle(trio.current_time() + self.config.keep_alive_timeout)
+        if isinstance(self.context, TellingContext):
+            self.context.tell(self)
+        if self.context.terminated.is_set():
+            self.hear_the_end()
 
     async def _watch(self) -> None:
         """What a context that tells would tell."""
@@ -301,33 +304,35 @@ class HardenedServer(TCPServer):
     # --- reading ----------------------------------------------------------------------------------------------------
 
     async def _read_data(self) -> None:
+        """Until nothing more comes: all of a connection's life is spent here, so the wait has no frame of its own."""
         patience = self.protocol.patience
-        while (data := await self._read()) != b"":
-            if data is None:
-                await self._time_out()
-            elif not patience.is_ending:
+        data: bytes | None = None
+        while data != b"":
+            data = None  # it may be a request: nothing of it is kept here while more is waited for
+            with patience.scope() as waiting:
+                try:
+                    if self._socket is None:
+                        data = bytes(await self.stream.receive_some(MAX_RECV))
+                    elif self._socket.fileno() < 0:  # it was closed on this side
+                        data = b""
+                    else:
+                        await trio.lowlevel.wait_readable(self._socket)
+                        data = self._socket.recv(MAX_RECV)
+                except BlockingIOError:  # it was nothing
+                    continue
+                except (*GONE, OSError):
+                    data = b""
+                finally:
+                    patience.was_read()
+            if data and not patience.is_ending:
                 await self.protocol.handle(RawData(data))
-            del data  # it may be a request: nothing of it is kept here while more is waited for
+            elif waiting.cancelled_caught and patience.is_ending:
+                break
+            elif waiting.cancelled_caught:
+                await self._time_out()
         if not patience.is_ending:
             await self.protocol.handle(RawData(b""))
         await self.protocol.handle(Closed())
-
-    async def _read(self) -> bytes | None:
-        """Bytes; none at the connection's end; None if the peer's time is up."""
-        with self.protocol.patience.scope():
-            try:
-                while self._socket is not None:
-                    if self._socket.fileno() < 0:  # it was closed on this side
-                        return b""
-                    await trio.lowlevel.wait_readable(self._socket)
-                    with suppress(BlockingIOError):
-                        return self._socket.recv(MAX_RECV)
-                return bytes(await self.stream.receive_some(MAX_RECV))
-            except (*GONE, OSError):
-                return b""
-            finally:
-                self.protocol.patience.was_read()
-        return b"" if self.protocol.patience.is_ending else None
 
     async def _time_out(self) -> None:
         """The peer has not gone on in time, or has idled for too long."""
