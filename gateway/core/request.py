@@ -126,7 +126,7 @@ class RequestBody:
         """Nobody asks for anything of it for now: its text says all, and is read again for who does. Where that would
         take long, the places are kept."""
         if self.size_bytes <= REREAD_BYTES_MAX:
-            self._members = None
+            self._members = self._contents = None
 
     @property
     def contents(self) -> Contents:

@@ -26,7 +26,7 @@ SETTLES_SECONDS: Final = 0.3
 FEW: Final = 30
 MANY: Final = 240
 
-HELD_BYTES_MAX: Final = 30_500
+HELD_BYTES_MAX: Final = 30_000
 """For each: tasks, scopes, sockets' objects, the request and the books. What was measured, and 10 % for what differs
 between Python's versions. To be lowered with each gain. Resident memory is a tenth more."""
 

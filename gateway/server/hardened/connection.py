@@ -25,9 +25,9 @@ import trio
 from hypercorn.events import Closed, Event, RawData, Updated
 from hypercorn.trio.tcp_server import MAX_RECV, TCPServer
 from hypercorn.typing import ConnectionState
-from hypercorn.utils import parse_socket_addr
 
 from gateway.core.messages import Taken
+from gateway.server.hardened.addresses import Address, addresses_of
 from gateway.server.hardened.context import TellingContext
 from gateway.server.hardened.http1 import HardenedHTTP1
 from gateway.server.hardened.inbox import InboxTaskGroup
@@ -51,7 +51,6 @@ WRITES_PER_PASS: Final = 32
 RESET_ON_CLOSE: Final = struct.pack("ii", 1, 0)
 """SO_LINGER on, zero seconds: closing sends a reset."""
 
-Address = tuple[str, int] | None
 GONE: Final = (trio.BrokenResourceError, trio.ClosedResourceError, trio.BusyResourceError)
 
 
@@ -85,10 +84,7 @@ class HardenedServer(TCPServer):
             try:
                 peer, is_tls = await self._open()
                 if peer is not None:
-                    client = parse_socket_addr(peer.family, peer.getpeername())
-                    server = parse_socket_addr(peer.family, peer.getsockname())
-                    del peer
-                    await self._serve(is_tls, client, server)
+                    await self._serve(is_tls, *addresses_of(peer))
             except* OSError:
                 pass  # the peer was gone before it was asked for its name
             finally:
