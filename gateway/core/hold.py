@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Final
 
 from gateway.core.events import Event, EventClass, parse_object
 from gateway.core.sse import block_data
@@ -71,6 +72,10 @@ class Hold:
         if not resting:
             return events
         return [*map(_unfolded, events[:resting]), *events[resting:]]
+
+
+NOTHING_HELD: Final = Hold(0.0, 0, 0)
+"""In the place of a hold that is seldom needed: nobody adds to it."""
 
 
 def _folded(event: Event) -> Event:

@@ -33,7 +33,7 @@ from gateway.core.delivery import Delivery
 from gateway.core.eligibility import BACKGROUND
 from gateway.core.events import Event, EventClass
 from gateway.core.failures import Failure, FailureKind
-from gateway.core.hold import Hold
+from gateway.core.hold import NOTHING_HELD, Hold
 from gateway.core.messages import (
     AttemptEnded,
     AttemptStarted,
@@ -93,7 +93,7 @@ class Turn:
         self._house_due: Due = (rules.cut_at, Clock.T5)
         self._due, self._has_passed = self._house_due, False
         self._hold = Hold(rules.hold_seconds, rules.hold_bytes_max, rules.hold_events_max)
-        self._aside = Hold(math.inf, rules.hold_bytes_max, rules.hold_events_max)
+        self._aside = NOTHING_HELD
         self._delivery = Delivery(door, is_whole=rules.is_whole, outlives_stream=BACKGROUND in stateful_reasons)
         self._commands: list[Command] = []
         self._end: End | None = None
@@ -241,7 +241,7 @@ class Turn:
 
     def _error(self, attempt: Attempt, event: Event, at: float) -> None:
         """Read on for a `response.failed`. The failure is stamped now: the hold cannot expire any more."""
-        self.phase = Phase.GRACE
+        self.phase, self._aside = Phase.GRACE, Hold(math.inf, self._rules.hold_bytes_max, self._rules.hold_events_max)
         attempt.told_at = at
         attempt.telling.append(event)
         if self._delivery.tells_at_once:
