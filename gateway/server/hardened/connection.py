@@ -194,17 +194,21 @@ class HardenedServer(TCPServer):
 
     async def protocol_send(self, event: Event) -> None:
         """What the protocol wants done. Bytes are written with a deadline (T6)."""
-        if isinstance(event, RawData):
+        if isinstance(event, Updated):  # first, for it comes twice with each request, and each look costs six calls
+            self._note_idle(is_idle=event.idle)
+        elif isinstance(event, RawData):
             await self.write(event.data)
         elif isinstance(event, Closed):
             if self._held_back:
                 await self.write(b"")
             await self._end()
             await self.protocol.handle(Closed())
-        elif isinstance(event, Updated) and not self._has_ended:
+
+    def _note_idle(self, *, is_idle: bool) -> None:
+        """Between two requests, or not."""
+        if not self._has_ended:
             self._newcomer_until = -inf  # it has said what it wants
-            until = trio.current_time() + self.config.keep_alive_timeout if event.idle else inf
-            self.protocol.patience.idle(until)
+            self.protocol.patience.idle(trio.current_time() + self.config.keep_alive_timeout if is_idle else inf)
 
     def hold_back(self, data: bytes) -> None:
         """Write it with what comes next, which is at hand."""
