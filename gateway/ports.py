@@ -62,8 +62,8 @@ class Downstream(Protocol):
     def quiet_deadline(self) -> float:
         """When `write_quiet` is due if nothing else is written until then (H6, H9); infinity for never."""
 
-    async def write(self, frames: Deliver | DeliverFailure) -> None:
-        """Write events or a failure; returns when the transport has taken them."""
+    async def write(self, frames: Deliver | DeliverFailure, *, is_last: bool = False) -> None:
+        """Write events or a failure, the `is_last` before an `end`; returns when the transport has taken them."""
 
     def pass_on(self, events: Sequence[Event], now: float) -> Taken:
         """Write events at once, behind others, if that takes no wait; never called while another write is under way."""

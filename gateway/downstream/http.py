@@ -214,12 +214,12 @@ class HTTPClient:
     def __repr__(self) -> str:
         return f"<HTTPClient {self._request_id}, started={self._has_started}>"
 
-    async def write(self, frames: Deliver | DeliverFailure) -> None:
+    async def write(self, frames: Deliver | DeliverFailure, *, is_last: bool = False) -> None:
         """Events as they came; a failure as a real status if nothing has left yet, else as events."""
         if isinstance(frames, Deliver):
-            await self._write_events(frames)
+            await self._write_events(frames, is_last=is_last)
         elif self._has_started:
-            await self._wire.write(sse_failure(frames, self._request_id))
+            await self._write_piece(sse_failure(frames, self._request_id), is_last=is_last)
         else:
             await self._write_status(frames.failure)
 
@@ -267,10 +267,15 @@ class HTTPClient:
         """H2: a whole answer that is no failure."""
         await self._write_whole(status, (*headers, ("x-request-id", self._request_id)), body)
 
-    async def _write_events(self, frames: Deliver) -> None:
+    async def _write_events(self, frames: Deliver, *, is_last: bool) -> None:
         await self._start(frames.head)
-        await self._wire.write(b"".join([event.block for event in frames.events]))
+        await self._write_piece(b"".join([event.block for event in frames.events]), is_last=is_last)
         self._spoke()
+
+    async def _write_piece(self, piece: bytes, *, is_last: bool) -> None:
+        """Of the body; the last one and the end behind it leave as one."""
+        self._has_ended = is_last
+        await (self._wire.end(piece) if is_last else self._wire.write(piece))
 
     async def _start(self, head: Head | None) -> None:
         if not self._has_started:
@@ -311,7 +316,7 @@ class WholeClient(HTTPClient):
         super().__init__(wire, request_id, math.inf)
         self._aside = aside
 
-    async def _write_events(self, frames: Deliver) -> None:
+    async def _write_events(self, frames: Deliver, *, is_last: bool) -> None:
         passed = () if frames.head is None else headers_down(frames.head.headers)
         last = frames.events[-1]
         body = await self._aside.run(len(last.data), partial(bare_response, last))

@@ -45,7 +45,7 @@ class WebSocketClient:
     def __repr__(self) -> str:
         return f"<WebSocketClient {self._turn_id}>"
 
-    async def write(self, frames: Deliver | DeliverFailure) -> None:
+    async def write(self, frames: Deliver | DeliverFailure, *, is_last: bool = False) -> None:
         """One text frame for each event; exactly one for a failure (X4)."""
         self.is_cut_off = True
         if isinstance(frames, Deliver):

@@ -143,7 +143,8 @@ class Writing:
         if self._rest_waits:
             await self._client.write_rest()
         elif self.waiting:
-            await self._client.write(self.waiting.pop(0))
+            frames = self.waiting.pop(0)
+            await self._client.write(frames, is_last=self._has_all and not self.waiting)
         else:
             self._begins()
             await self._client.write_quiet()

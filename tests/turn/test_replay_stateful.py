@@ -178,7 +178,7 @@ class Listener:
         self.door = door
         self.heard: list[Deliver | DeliverFailure] = []
 
-    async def write(self, frames: Deliver | DeliverFailure) -> None:
+    async def write(self, frames: Deliver | DeliverFailure, *, is_last: bool = False) -> None:
         """Hear it."""
         await trio.lowlevel.checkpoint()
         self.heard.append(frames)

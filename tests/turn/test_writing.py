@@ -28,12 +28,14 @@ class Client:
         self.taken = taken
         self.quiet_deadline = quiet_deadline
         self.told: list[tuple[float, str]] = []
+        self.lasts: list[bool] = []
 
     def pass_on(self, events: Sequence[Event], now: float) -> Taken:
         self.told.append((now, f"passed {len(events)}"))
         return self.taken
 
-    async def write(self, frames: Deliver | DeliverFailure) -> None:
+    async def write(self, frames: Deliver | DeliverFailure, *, is_last: bool = False) -> None:
+        self.lasts.append(is_last)
         await self._write("frames")
 
     async def write_rest(self) -> None:
@@ -88,6 +90,25 @@ def test_nothing_passes_frames_that_were_given() -> None:
         writing, _, _ = writing_to(client)
         assert writing.give(FRAMES)
         assert (writing.pass_on([EVENT], 0.0), client.told, writing.stalls_at) == (False, [], 10.0)
+
+    virtual_run(main)
+
+
+def test_only_what_nothing_follows_is_written_as_the_last() -> None:
+    """X1: so that it leaves with the end: two are given before the end is known, two are taken up when it is."""
+
+    async def main() -> None:
+        client = Client()
+        writing, _, _ = writing_to(client)
+        async with trio.open_nursery() as nursery:
+            writing.give(FRAMES)
+            nursery.start_soon(writing.run)
+            await trio.sleep(1.0)
+            writing.give(FRAMES)
+            writing.give(FRAMES)
+            writing.end()
+        assert client.lasts == [False, False, True]
+        assert [what for _, what in client.told] == ["frames"] * 3 + ["end"]
 
     virtual_run(main)
 
@@ -244,7 +265,7 @@ def test_a_client_that_cannot_be_written_to_is_said_to_be_gone(error: type[Excep
     """H7: once, and nothing is raised."""
 
     class Gone(Client):
-        async def write(self, frames: Deliver | DeliverFailure) -> None:
+        async def write(self, frames: Deliver | DeliverFailure, *, is_last: bool = False) -> None:
             raise error
 
     async def main() -> None:
