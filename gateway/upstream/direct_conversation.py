@@ -35,6 +35,8 @@ from gateway.upstream.sockets import PORTS, UNCONNECTED, Address, connect
 from gateway.upstream.trust import trusted
 from gateway.upstream.upgrade import Upgrade
 
+PONGS_MAX: Final = 64
+"""Of the pings of one read so many are answered, the last ones (RFC 6455, 5.5.3): it may hold thousands."""
 OWN_PING: Final = b"are you there"
 """What a ping says: its pong says the same."""
 
@@ -143,11 +145,11 @@ class DirectConversation:
         return has_room and not (self._has_ended or decoder.pings)
 
     async def _see_to_what_came(self, hearer: Hearer) -> Failure | None:
-        """Pings are answered, all of one read at once, and an end is told."""
+        """Pings are answered, the last of one read at once, and an end is told."""
         decoder = self._decoder
         if decoder.pings:
             frames = FrameProtocol(client=True, extensions=[])
-            pongs, decoder.pings = b"".join(map(frames.pong, decoder.pings)), []
+            pongs, decoder.pings = b"".join(map(frames.pong, decoder.pings[-PONGS_MAX:])), []
             try:
                 await self._writer.send(pongs)
             except BROKEN:

@@ -170,7 +170,8 @@ class FrameDecoder:
 
     def _take_part(self, payload: bytes, texts: list[bytes], *, is_last: bool) -> None:
         parts = self._parts = self._parts or []
-        parts.append(payload)
+        if payload:  # one that is empty counts for no bound, and is not kept
+            parts.append(payload)
         self._parts_bytes += len(payload)
         if is_last:
             self._parts, self._parts_bytes = None, 0

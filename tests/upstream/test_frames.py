@@ -178,6 +178,14 @@ def test_fragments_share_one_bound_and_pings_between_them_do_not_count() -> None
     assert read_here([*sound, *sound])[0] == [half + half] * 2, "each message has its own"
 
 
+def test_parts_without_a_byte_are_not_kept() -> None:
+    """They count for no bound, and may come without end."""
+    decoder = FrameDecoder(BOUND)
+    assert decoder.receive(frame(0x01, b"") + frame(0x00, b"") * 10_000) == []
+    assert decoder._parts == []
+    assert decoder.receive(frame(0x80, b"")) == [b""]
+
+
 @pytest.mark.parametrize(
     "bad",
     [

@@ -178,6 +178,35 @@ async def test_a_flood_of_pings_is_answered_beside_the_frames() -> None:
         nursery.cancel_scope.cancel()
 
 
+async def test_of_thousands_of_pings_in_one_read_the_last_have_their_pongs(plane: str) -> None:
+    """Case 32; RFC 6455, 5.5.3: an answer to each would hold the loop."""
+    pongs: list[bytes] = []
+
+    async def peer(listener: trio.SocketListener) -> None:
+        connection = WSConnection(ConnectionType.SERVER)
+        async with await listener.accept() as stream:
+            while b"last" not in pongs:
+                connection.receive_data(bytes(await stream.receive_some(65_536)))
+                for got in connection.events():
+                    if isinstance(got, Request):
+                        await stream.send_all(connection.send(AcceptConnection()))
+                    elif isinstance(got, Pong):
+                        pongs.append(bytes(got.payload))
+                    elif isinstance(got, TextMessage):
+                        await stream.send_all(b"\x89\x00" * 8000 + b"\x89\x04last")
+            await stream.send_all(connection.send(TextMessage(payload_of(COMPLETED))))
+
+    (listener,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(peer, listener)
+        upstream = upstream_at(listener.socket.getsockname()[1])
+        assert (await attempt(upstream)).words == ["opened", "response.completed"]
+        assert len(pongs) < 1000 or plane == "plain"
+        await upstream.aclose()
+        nursery.cancel_scope.cancel()
+    await listener.aclose()
+
+
 async def test_pings_are_answered_while_a_client_takes_nothing() -> None:
     """Case 56: what is read ahead has room for many frames, and a ping behind them is seen."""
     was_answered = trio.Event()
