@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import math
 import re
-from functools import lru_cache
 from typing import Final
 
 from gateway.core.events import PARSED_TYPES, Event, EventClass, event_of, parse_object, read_event, read_parsed
@@ -44,15 +43,10 @@ PLAIN_NAME: Final = re.compile(r"[A-Za-z0-9_.:-]{1,256}")
 
 def sse_block(event_type: str, payload: bytes) -> bytes:
     """E10: a payload as a block: its type if that is a plain name, and one `data` line for each line of it."""
-    name = _name_line(event_type)
+    name = b"event: " + event_type.encode() + b"\n" if PLAIN_NAME.fullmatch(event_type) else b""
     if b"\n" not in payload and b"\r" not in payload:
         return name + b"data: " + payload + b"\n\n"
     return name + b"".join(b"data: " + line + b"\n" for line in LINE_END.split(payload)) + b"\n"
-
-
-@lru_cache(maxsize=256)
-def _name_line(event_type: str) -> bytes:
-    return b"event: " + event_type.encode() + b"\n" if PLAIN_NAME.fullmatch(event_type) else b""
 
 
 def read_framed(payload: bytes) -> Event | None:

@@ -23,6 +23,7 @@ from gateway.turn.origins import Origins, Traces
 from gateway.turn.selection import Selection
 from gateway.turn.warm_up import require_rememberable
 from gateway.upstream import websocket
+from gateway.upstream.frame_stream import FrameStream
 from gateway.upstream.line import Line
 
 W10 = ("W10",)
@@ -60,7 +61,7 @@ def _warm_ups() -> Iterator[Mutant]:
     yield Mutant("W9: a warm-up of what is elsewhere is answered", ("W9",), anything)
     yield Mutant("B9: a warm-up is charged", ("B9", "W9"), swapped(Books, "__init__", charging))
     yield Mutant(
-        "W9: what a warm-up generates is passed on", ("W9", "B9"), swapped(websocket, "_bad_end", lambda *_: None)
+        "W9: what a warm-up generates is passed on", ("W9", "B9"), swapped(FrameStream, "_bad_end", lambda *_: None)
     )
     yield Mutant(
         "W9: what a warm-up prepared is lost where turns are stored",

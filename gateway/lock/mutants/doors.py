@@ -48,7 +48,8 @@ def mutants() -> Iterator[Mutant]:
     for module, name, rule in TABLES:
         table = getattr(module, name)
         for entry in sorted(table):
-            word = entry[0] if isinstance(entry, tuple) else str(entry)
+            first = entry[0] if isinstance(entry, tuple) else entry
+            word = first.decode("ascii") if isinstance(first, bytes) else str(first)
             flip = swapped(module, name, without(table, entry))
             yield Mutant(f"{rule}: {name.lower()} without {word}", (rule,), flip, words=(word,))
     for name, rule in CLOSES:

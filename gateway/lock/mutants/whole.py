@@ -14,7 +14,7 @@ from gateway.core.request import RequestBody, TurnRequest
 from gateway.downstream import bodies, http
 from gateway.lock.mutants.flips import Mutant, everywhere, swapped
 from gateway.ports import Inputs
-from gateway.upstream import sse, websocket
+from gateway.upstream import frame_stream, sse
 from gateway.upstream.answers import read_error
 
 
@@ -23,7 +23,8 @@ def mutants() -> Iterator[Mutant]:
     yield Mutant("H1: a break in a body is replayed", ("H1", "R4"), swapped(sse, "_broken", _broken_before))
     yield Mutant("H1: a cut body is a bad response", ("H1", "R4"), swapped(sse, "is_cut_short", lambda _data: False))
     yield Mutant("H1: any object is a response", ("H1", "P9"), swapped(whole, "_is_response", lambda _body: True))
-    yield Mutant("H1: an end needs no response", ("H1", "P9"), swapped(websocket, "_lacks_response", lambda _: False))
+    needless = swapped(frame_stream, "_lacks_response", lambda _event: False)
+    yield Mutant("H1: an end needs no response", ("H1", "P9"), needless)
     yield Mutant("H1: no status is an ending of its own", ("H1", "R4"), swapped(whole, "ENDINGS", frozenset()))
     yield Mutant("H1: a stream is asked for", ("H1", "H3"), swapped(TurnRequest, "body_for_sse", _streaming))
     yield Mutant("H1: a stream is taken", ("H1", "P9"), swapped(sse, "_is_event_stream", lambda _response: False))
