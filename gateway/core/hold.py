@@ -74,8 +74,21 @@ class Hold:
         return [*map(_unfolded, events[:resting]), *events[resting:]]
 
 
-NOTHING_HELD: Final = Hold(0.0, 0, 0)
-"""In the place of a hold that is seldom needed: nobody adds to it."""
+class NoHold(Hold):
+    """In the place of one that is seldom needed: all turns share it, so nothing may be held there."""
+
+    __slots__ = ()
+
+    def add(self, event: Event, at: float) -> None:
+        """Never."""
+        raise RuntimeError("this hold is everybody's")
+
+    def take(self) -> Sequence[Event]:
+        """Nothing."""
+        return ()
+
+
+NOTHING_HELD: Final = NoHold(0.0, 0, 0)
 
 
 def _folded(event: Event) -> Event:

@@ -31,6 +31,8 @@ KEPT_CHARACTERS_MAX: Final = 65_536
 """A member's text, above which its value is not kept for as long as the turn runs."""
 REREAD_BYTES_MAX: Final = 65_536
 """A body that takes a millisecond to be read again, which only a replay asks for."""
+REREAD_BRACKETS_MAX: Final = 400
+"""Of a body that is read again: it can be no deeper, so whatever stack it is read on, it is read as the first time."""
 UTF8_BYTES_MAX: Final = 4
 """Of one character."""
 MADE_OF_OTHERS: Final = (list, dict)
@@ -86,7 +88,7 @@ class RequestBody:
 
     def get(self, name: str) -> Any:
         """The value of a top-level member, None where it is absent."""
-        members = self._members or self.members
+        members = self.members if self._members is None else self._members
         if name not in members:
             return None
         found = members[name]
@@ -124,8 +126,9 @@ class RequestBody:
 
     def rest(self) -> None:
         """Nobody asks for anything of it for now: its text says all, and is read again for who does. Where that would
-        take long, the places are kept."""
-        if self.size_bytes <= REREAD_BYTES_MAX:
+        take long, or could fail, the places are kept."""
+        brackets = self.text.count("[") + self.text.count("{") if self.size_bytes <= REREAD_BYTES_MAX else math.inf
+        if brackets <= REREAD_BRACKETS_MAX:
             self._members = self._contents = None
 
     @property

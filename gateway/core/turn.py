@@ -93,7 +93,7 @@ class Turn:
         self._house_due: Due = (rules.cut_at, Clock.T5)
         self._due, self._has_passed = self._house_due, False
         self._hold = Hold(rules.hold_seconds, rules.hold_bytes_max, rules.hold_events_max)
-        self._aside = NOTHING_HELD
+        self._aside: Hold = NOTHING_HELD
         self._delivery = Delivery(door, is_whole=rules.is_whole, outlives_stream=BACKGROUND in stateful_reasons)
         self._commands: list[Command] = []
         self._end: End | None = None

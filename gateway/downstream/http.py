@@ -274,7 +274,8 @@ class HTTPClient:
 
     async def _write_piece(self, piece: bytes, *, is_last: bool) -> None:
         """Of the body; the last one and the end behind it leave as one."""
-        self._has_ended = is_last
+        if is_last:
+            self._has_ended = True
         await (self._wire.end(piece) if is_last else self._wire.write(piece))
 
     async def _start(self, head: Head | None) -> None:

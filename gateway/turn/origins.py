@@ -75,7 +75,8 @@ class Traces:
             return None if named is None else Trace(named, ())
         fresh = tuple(one for one in dict.fromkeys(marks) if one not in self._marks)
         fresh = fresh[: limits.TURN_MARKS_MAX - len(self._marks)]
-        self._marks = self._marks.union(fresh)
+        if fresh:
+            self._marks = self._marks.union(fresh)
         return Trace(named, fresh) if named is not None or fresh else None
 
     def _marks_of_head(self, head: Head | None) -> list[str]:

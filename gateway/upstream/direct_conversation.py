@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Awaitable
+from contextlib import suppress
 from functools import partial
 from typing import Final, Protocol
 from urllib.parse import urlsplit
@@ -150,10 +151,8 @@ class DirectConversation:
         if decoder.pings:
             frames = FrameProtocol(client=True, extensions=[])
             pongs, decoder.pings = b"".join(map(frames.pong, decoder.pings[-PONGS_MAX:])), []
-            try:
+            with suppress(*BROKEN):  # what the peer has said before it left tells more
                 await self._writer.send(pongs)
-            except BROKEN:
-                return failure_from_close(ABNORMAL)
         if self._has_ended:
             return self._failure(decoder.end)
         await hearer.wait_for_room()

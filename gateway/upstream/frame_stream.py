@@ -47,7 +47,7 @@ class FrameStream:
         self._takes_any = call.generates and call.streams
         """Whether whatever comes answers the call."""
         self._unread: Sequence[bytes] = ()
-        """Messages that have come, and are too many or too long to be read in another's task."""
+        """Messages that were read ahead, or are too many or too long to be read in another's task."""
         self._events: list[Event] = []
         """What was read and could not be handed over without a wait."""
         self._at = 0.0
@@ -64,7 +64,9 @@ class FrameStream:
         """To its end: None after a terminal event, or one that was told as a failure; else why it ended without."""
         try:
             while True:  # noqa: ASYNC913 - it goes round only behind a wait for the line
-                await self._line.pass_on(self._take)
+                ahead = await self._line.pass_on(self._take)
+                if ahead is not None:
+                    self._unread, self._at = ahead
                 if not (self._unread or self._events):
                     return self._line.failure
                 if await self._send_left():

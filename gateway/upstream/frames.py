@@ -12,6 +12,8 @@ wsproto reads the same grammar; the tests hold both against each other, and it s
 
 from __future__ import annotations
 
+from codecs import getincrementaldecoder
+from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from wsproto.frame_protocol import CloseReason, FrameProtocol, ParseFailed
@@ -51,7 +53,7 @@ class End(NamedTuple):
 class FrameDecoder:
     """One connection's. A message may have `message_bytes_max`."""
 
-    __slots__ = ("_message_bytes_max", "_missing", "_parts", "_parts_bytes", "_pending", "end", "pings", "pongs")
+    __slots__ = ("_decode", "_message_bytes_max", "_missing", "_parts", "_pending", "end", "pings", "pongs")
 
     def __init__(self, message_bytes_max: int) -> None:
         self._message_bytes_max = message_bytes_max
@@ -59,9 +61,10 @@ class FrameDecoder:
         """The beginning of a frame."""
         self._missing = 0
         """How much of it is to come before it is worth another look."""
-        self._parts: list[bytes] | None = None
+        self._parts: bytearray | None = None
         """A message in several frames, as far as it has come."""
-        self._parts_bytes = 0
+        self._decode = _decoder()
+        """Of its text: what is none is at fault as soon as it comes."""
         self.pings: list[bytes] = []
         """What those said that have come: whoever answers them takes it away."""
         self.pongs: list[bytes] = []
@@ -88,7 +91,8 @@ class FrameDecoder:
                     break
             head = self._head(data, at)
             if head is None:
-                self._pending += memoryview(data)[at:]
+                if self.end is None:
+                    self._pending += memoryview(data)[at:]
                 break
             first, start, stop = head
             self._take(first, data[start:stop], texts)
@@ -139,7 +143,7 @@ class FrameDecoder:
                 if not least <= size <= SIZE_MAX:
                     self.end = End(CloseReason.PROTOCOL_ERROR)
                     return None
-        if size + self._parts_bytes > self._message_bytes_max and first not in CONTROLS:
+        if size + len(self._parts or b"") > self._message_bytes_max and first not in CONTROLS:
             self.end = End(CloseReason.MESSAGE_TOO_BIG)
             return None
         self._missing = start + size - end
@@ -169,19 +173,27 @@ class FrameDecoder:
             self._take_part(payload, texts, is_last=first >= FINAL)
 
     def _take_part(self, payload: bytes, texts: list[bytes], *, is_last: bool) -> None:
-        parts = self._parts = self._parts or []
-        if payload:  # one that is empty counts for no bound, and is not kept
-            parts.append(payload)
-        self._parts_bytes += len(payload)
+        if self._parts is None:
+            self._parts, self._decode = bytearray(), _decoder()
+        self._parts += payload
+        try:
+            self._decode(payload, is_last)
+        except UnicodeDecodeError:
+            self.end = End(CloseReason.INVALID_FRAME_PAYLOAD_DATA)
+            return
         if is_last:
-            self._parts, self._parts_bytes = None, 0
-            self._take_text(b"".join(parts), texts)
+            texts.append(bytes(self._parts))
+            self._parts = None
 
     def _take_text(self, payload: bytes, texts: list[bytes]) -> None:
         if _is_text(payload):
             texts.append(payload)
         else:
             self.end = End(CloseReason.INVALID_FRAME_PAYLOAD_DATA)
+
+
+def _decoder() -> Callable[[bytes, bool], str]:
+    return getincrementaldecoder("utf-8")().decode
 
 
 def _is_text(payload: bytes) -> bool:

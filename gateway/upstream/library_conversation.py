@@ -132,7 +132,7 @@ class LibraryConversation:
             try:
                 if self._connection is not None:
                     await self._connection.ping()
-            except ConnectionClosed:
+            except (ConnectionClosed, ProtocolError):
                 return True  # its reader tells why
             return True
         return False

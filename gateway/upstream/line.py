@@ -16,6 +16,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable, Sequence
+from typing import Final
 
 import structlog
 import trio
@@ -27,6 +28,9 @@ from gateway.upstream.answers import WireHeaders, never_sent, read_error
 from gateway.upstream.conversation import ABNORMAL, Converse, CutOff, LineSettings, NothingWritten
 
 logger = structlog.get_logger("gateway.upstream")
+
+MESSAGE_OBJECT_BYTES: Final = 64
+"""What a message takes beside its bytes."""
 
 TakeMessages = Callable[[Sequence[bytes], float], bool]
 """Given text messages and when they were seen, without a wait; returns whether it can take more in this way."""
@@ -95,16 +99,13 @@ class Line:
             self._fails(failure_from_close(ABNORMAL))
         return True
 
-    async def pass_on(self, take: TakeMessages) -> None:
-        """Hand over what is heard, as it is heard, until `take` returns False; or until nothing more will come, and why
-        is in `failure`. Raises what `take` raises."""
-        while self._inbox:
-            if not take(*self._next_heard()):
-                return
-            await trio.lowlevel.checkpoint()  # others have their turn; what is heard meanwhile waits behind
-        if self.failure is not None:
+    async def pass_on(self, take: TakeMessages) -> tuple[Sequence[bytes], float] | None:
+        """What was read ahead, and when, if there is something: it is to be seen to first, at its leisure. Else hand
+        over what is heard, as it is heard, until `take` returns False; or until nothing more will come, and why is in
+        `failure`. Raises what `take` raises."""
+        if self._inbox or self.failure is not None:
             await trio.lowlevel.checkpoint()
-            return
+            return self._next_heard() if self._inbox else None
         self._take, self._news = take, trio.Event()
         try:
             await self._news.wait()
@@ -113,6 +114,7 @@ class Line:
         if self._error is not None:
             error, self._error = self._error, None
             raise error
+        return None
 
     def _next_heard(self) -> tuple[list[bytes], float]:
         """What came with one read, up to a batch of it."""
@@ -120,7 +122,7 @@ class Line:
         payloads: list[bytes] = []
         while self._inbox and self._inbox[0][1] == at and len(payloads) < limits.BATCH_EVENTS_MAX:
             payloads += self._inbox.popleft()[0]
-        self._inbox_bytes -= sum(map(len, payloads))
+        self._inbox_bytes -= _size_of(payloads)
         self._room.set()
         return payloads, at
 
@@ -206,7 +208,7 @@ class Line:
             self._news.set()
             return True
         self._inbox.append((payloads, at))
-        self._inbox_bytes += sum(map(len, payloads))
+        self._inbox_bytes += _size_of(payloads)
         return self._inbox_bytes < limits.UPSTREAM_BUFFER_BYTES_MAX
 
     async def wait_for_room(self) -> None:
@@ -230,3 +232,8 @@ class Line:
             elif not await self._conversation.answers_ping() and not self._is_busy:
                 logger.info("upstream_socket_lost", upstream=self.settings.name, why="no pong")
                 self.leave()
+
+
+def _size_of(payloads: Sequence[bytes]) -> int:
+    """What they take: one that is empty, too."""
+    return sum(map(len, payloads)) + len(payloads) * MESSAGE_OBJECT_BYTES

@@ -135,7 +135,8 @@ class UpstreamSocket:
         return True
 
     async def write(self, data: bytes | bytearray | memoryview) -> None:
-        """Write it, whatever the peer says meanwhile: that is for whoever reads beside. Raises OSError."""
+        """Write it, whatever the peer says meanwhile: that is for whoever reads. Raises OSError; then, or cancelled,
+        a part of it may be on its way, and nothing more is to be written."""
         await trio.lowlevel.checkpoint_if_cancelled()
         view = memoryview(data)
         while view:
@@ -143,7 +144,7 @@ class UpstreamSocket:
                 view = view[self._socket.send(view[: self._piece_bytes_max]) :]
             except (BlockingIOError, ssl.SSLWantWriteError):
                 await trio.lowlevel.wait_writable(self._socket)
-            except ssl.SSLWantReadError:  # TLS shakes hands anew: what it waits for, the reader brings
+            except ssl.SSLWantReadError:  # TLS shakes hands anew: the next try, or whoever reads, sees to what has come
                 await trio.sleep(TLS_LOOK_SECONDS)
 
     async def _wait_for_room(self) -> bool:

@@ -57,7 +57,7 @@ class Upgrade:
             self._connection.receive_data(piece)
             for event in self._connection.events():
                 self._note(event)
-        except ProtocolError:
+        except (ProtocolError, UnicodeError):  # a header of bytes that are no text, too
             self.is_over = True
 
     def _note(self, event: Event) -> None:

@@ -69,7 +69,7 @@ CALLS_MAX: Final[Counts] = {
     ("websocket", "http", "event"): 125,
     ("websocket", "http", "short turn"): 3_000,
 }
-"""Of functions, Python's and C's, as cProfile counts them. What was measured, and 15 % for what differs between
+"""Of functions, Python's and C's, as cProfile counts them. What was measured, and some 15 % for what differs between
 Python's versions; on a busy machine fewer events share one pass of the scheduler, which makes 20 calls more for each.
 To be lowered with each gain; the target is 150 per event. Of long streams an event takes 85 to 105: the rest is its
 turn's beginning and end, and on a WebSocket the handshake."""

@@ -18,6 +18,7 @@ import pytest
 from bench.lab.ours import Settings, start_gateway
 from bench.lab.programs import CannotMeasure, Load, Programs, Upstream, compile_programs, running_upstream
 from bench.lab.systems import Running
+from gateway.limits import HOLD_SECONDS_MAX
 
 WEIGHED: Final = Path(__file__).parent / "lab" / "weighed.py"
 PATIENCE_SECONDS: Final = 30.0
@@ -26,6 +27,8 @@ SETTLES_SECONDS: Final = 0.3
 FEW: Final = 30
 MANY: Final = 240
 
+HELD_BYTES_MIN: Final = 10_000
+"""Less would be streams that are not held."""
 HELD_BYTES_MAX: Final = 30_000
 """For each: tasks, scopes, sockets' objects, the request and the books. What was measured, and 10 % for what differs
 between Python's versions. To be lowered with each gain. Resident memory is a tenth more."""
@@ -42,17 +45,20 @@ def test_a_held_stream_takes_no_more_bytes_than_it_did(tmp_path: Path) -> None:
         running = start_gateway(Settings(), tmp_path, upstream.port, serve=(str(WEIGHED), str(file), "serve"))
         try:
             weighed = []
+            began = time.monotonic()
             with held(programs, running, FEW):
                 wait_for(upstream, FEW)
                 weighed.append(bytes_now(running, file))
                 with held(programs, running, MANY):
                     wait_for(upstream, FEW + MANY)
                     weighed.append(bytes_now(running, file))
+            if time.monotonic() - began >= HOLD_SECONDS_MAX:
+                pytest.skip("the machine is too busy: what is held was released before it was weighed (T1)")
         finally:
             running.tree.end()
     each = (weighed[1] - weighed[0]) / MANY
     sys.stdout.write(f"{each:,.0f} bytes for each held stream\n")
-    assert each <= HELD_BYTES_MAX
+    assert HELD_BYTES_MIN <= each <= HELD_BYTES_MAX
 
 
 def held(programs: Programs, running: Running, streams: int) -> Load:

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from gateway.core.events import Event, EventClass, parse_object, read_event
-from gateway.core.hold import Hold
+from gateway.core.hold import NOTHING_HELD, Hold
 from gateway.core.sse import sse_block
 
 
@@ -29,6 +29,13 @@ def test_at_rest_it_holds_bytes_and_gives_back_what_it_was_given() -> None:
     assert [event.body for event in hold._events] == [None] * 3
     assert hold.deadline == 10.0
     assert hold.take() == events
+
+
+def test_the_hold_that_all_turns_share_holds_nothing() -> None:
+    """Else one client would be told what another's upstream said."""
+    with pytest.raises(RuntimeError):
+        NOTHING_HELD.add(made("response.created"), 0.0)
+    assert NOTHING_HELD.take() == ()
 
 
 def test_what_comes_behind_what_rests_is_all_that_is_looked_at() -> None:

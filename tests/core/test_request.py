@@ -15,6 +15,7 @@ from gateway.core.money import TOKENS_MAX, InputMeasure
 from gateway.core.request import (
     KEPT_CHARACTERS_MAX,
     MEMBERS_MAX,
+    REREAD_BRACKETS_MAX,
     REREAD_BYTES_MAX,
     MalformedBody,
     RequestBody,
@@ -432,6 +433,17 @@ def test_a_body_that_rests_is_read_again_for_who_asks() -> None:
     assert rested.spliced(replaced={"model": "n"}) == body.spliced(replaced={"model": "n"})
     rested.rest()
     assert (rested.members, rested.text_of("model")) == (body.members, '"m"')
+
+
+@pytest.mark.parametrize(("brackets", "is_read_again"), [(REREAD_BRACKETS_MAX, True), (REREAD_BRACKETS_MAX + 1, False)])
+def test_a_body_that_may_be_deep_keeps_its_places(brackets: int, is_read_again: bool) -> None:
+    """R15: how deep a body may be depends on the stack it is read on; a replay must not fail where the door did not."""
+    depth = brackets - 1
+    body = RequestBody(b'{"input": ' + b"[" * depth + b"]" * depth + b"}")
+    places = body.members
+    body.rest()
+    assert (body.members is not places) is is_read_again
+    assert body.members == places
 
 
 @pytest.mark.parametrize(("excess", "is_read_again"), [(-1, True), (0, True), (1, False)])

@@ -150,6 +150,15 @@ async def test_a_write_that_fails_at_its_first_byte_opens_the_same_route_anew_on
         await upstream.aclose()
 
 
+async def test_a_pong_that_cannot_be_written_hides_no_close(plane: str) -> None:
+    """F4: what the peer has said before it left tells why; trio-websocket looks no further."""
+    close = b"\x88\x02" + (1008).to_bytes(2, "big")
+    script = script_of(Reply((CREATED, 1.0, Raw(b"\x89\x01x" + close), Silence())))
+    inputs = await attempt(deaf_network(script, [trio.current_time() + 0.5]))
+    assert inputs.words == ["opened", "response.created", "ended"]
+    assert inputs.ended_as[0] == ("read_error" if plane == "plain" else "deterministic")
+
+
 async def test_a_write_that_fails_in_its_middle_is_a_read_error() -> None:
     """§4: "a write error after the first byte of the request is a read error before the first event"."""
 

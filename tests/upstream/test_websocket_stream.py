@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import json
 import random
+from typing import ClassVar
 
 import pytest
 import trio
 
 from gateway import limits
+from gateway.core.messages import Batch
 from gateway.core.request import RequestBody, TurnRequest
 from gateway.lock.virtual import virtual_run
-from gateway.ports import UpstreamCall
+from gateway.ports import Stamped, UpstreamCall
 from gateway.upstream.answers import Credential
 from gateway.upstream.scripted import JSON_BODY, Break, Close, Raw, Reply, Silence, Step
 from gateway.upstream.scripted_websocket import frames
 from gateway.upstream.scripts import event, http_failure, prelude, response_object, usage_object
-from upstream.stage import CALL, FACES, Inputs, attempt, script_of, settle, websocket_on
+from upstream.stage import CALL, FACES, Inputs, Listener, attempt, script_of, settle, websocket_on
 
 pytestmark = [pytest.mark.trio(run=virtual_run), pytest.mark.parametrize("face", FACES)]
 
@@ -147,6 +149,30 @@ async def test_fragments_with_pings_between_are_one_frame(face: str) -> None:
     first = b"\x01\x7e" + len(data[:200]).to_bytes(2, "big") + data[:200]
     last = b"\x80\x7e" + len(data[200:]).to_bytes(2, "big") + data[200:]
     assert (await told_by(face, CREATED, Raw(first), Raw(b"\x89\x01x"), 1.0, Raw(last))).blocks == [CREATED, COMPLETED]
+
+
+async def test_what_was_read_ahead_is_sent_and_does_not_pass_as_if_it_came_now(face: str) -> None:
+    """H6, ports.Inputs: a client that stalled for 20 s is owed nothing from 19 s ago; each keeps its time (T)."""
+
+    class Slow(Listener):
+        passed: ClassVar[list[float]] = []
+
+        def take(self, batch: Batch, at: float) -> bool:
+            self.passed.append(trio.current_time() - at)
+            return super().take(batch, at)
+
+        async def send(self, value: Stamped, /) -> None:
+            await super().send(value)
+            if isinstance(value[0], Batch) and len(self.stamped) == 3:
+                await trio.sleep(20.0)
+
+    script = script_of(Reply((CREATED, DELTA, 1.0, DELTA, 1.0, DELTA, 30.0, DELTA, COMPLETED)))
+    async with websocket_on(face, script) as upstream:
+        with trio.CancelScope() as patience:
+            turn = Slow(patience)
+            await upstream.attempt(CALL, turn)
+    assert max(turn.passed) == pytest.approx(0.0, abs=0.01)
+    assert [at for _, at in turn.stamped][3:6] == pytest.approx([1.0, 2.0, 32.0], abs=0.05)
 
 
 # --- sizes (P7, R7) -----------------------------------------------------------------------------------------------

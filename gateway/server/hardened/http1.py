@@ -89,7 +89,8 @@ class HardenedHTTP1(H11Protocol):
 
     async def _wait_for_others(self) -> None:
         """There seldom are any: a lock for each connection would be held by hardly one."""
-        self._others = self._others or trio.lowlevel.ParkingLot()
+        if self._others is None:
+            self._others = trio.lowlevel.ParkingLot()
         while self._is_receiving:
             await self._others.park()
 

@@ -8,7 +8,7 @@ returns (bug case O2). And ten messages may be ten times their bound.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import trio
 from hypercorn.config import Config
@@ -96,8 +96,7 @@ class InboxTaskGroup(TaskGroup):
 
     def spawn(self, func: Callable[..., Awaitable[Any]], *args: Any) -> None:
         """Start a task."""
-        if self._nursery is not None:
-            self._nursery.start_soon(func, *args, name="request")
+        cast(trio.Nursery, self._nursery).start_soon(func, *args, name="request")
 
     async def spawn_app(
         self,

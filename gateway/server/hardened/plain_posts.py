@@ -34,7 +34,7 @@ HANDSHAKE: Final = b"sec-websocket-"
 
 NAMES: Final = re.compile(rb"(?:%b\n)*+" % TOKEN)
 LINES: Final = re.compile(rb"(?:[^%b]*+\r\n)*+" % NO_TEXT)
-BLANK_EDGE: Final = re.compile(rb": \s|[ \t\v\f]\r\n")
+BLANK_EDGE: Final = re.compile(rb": \s|\s\r\n")
 """Of a value: blanks there are none of it."""
 FRAMING: Final = frozenset({b"connection", b"content-length", b"transfer-encoding"})
 """Headers that say how an answer ends: one without any goes in chunks, and is not the last."""

@@ -158,6 +158,7 @@ def test_an_answers_head_is_byte_for_byte_h11s(status: int, headers: list[tuple[
         return
     assert (own.data, not own.is_last) == sent_by_h11(status, headers)
     assert answer_head(status, [(b" %b\t" % name, b"\t%b " % value) for name, value in headers]) == own
+    assert answer_head(status, [(name, b"\n%b\r\n" % value) for name, value in headers]) == own, "no more than blanks"
 
 
 @pytest.mark.parametrize("field", UNSENDABLE)
