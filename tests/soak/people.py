@@ -28,6 +28,9 @@ TERMINAL: Final = {"response.completed": "completed", "response.failed": "failed
 STALL_SECONDS: Final = 0.5
 SMALL_BUFFER: Final = 65_536
 TURNS_ON_A_CONNECTION_MAX: Final = 200
+SHORT: Final = ("any", "framed")
+LONG: Final = ("long", "framed-long")
+"""Models, by their upstreams' transport: SSE, WebSocket."""
 SHARES: Final = {"read": 70, "whole": 10, "leave": 8, "stall": 1, "nonsense": 5}
 
 
@@ -117,7 +120,8 @@ class OverHTTP:
             self._connection.connect()
             if is_small:
                 self._connection.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, SMALL_BUFFER)
-        body = {"model": "any", "input": "hello", "store": False, "stream": True, **fields}
+        model = self._random.choice(SHORT)
+        body = {"model": model, "input": "hello", "store": False, "stream": True, **fields}
         self._connection.request("POST", "/v1/responses", json.dumps(body), HEADERS)
         return self._connection.getresponse()
 
@@ -147,14 +151,14 @@ class OverHTTP:
         turn.report(self._seen)
 
     def _leave(self) -> None:
-        response = self._ask({"model": self._random.choice(["any", "long"])})
+        response = self._ask({"model": self._random.choice([*SHORT, *LONG])})
         response.read(self._random.choice([1, 400, 2000]))
         self.close()
         self._seen.endings["left"] += 1
 
     def _stall(self) -> None:
         self.close()
-        response = self._ask({"model": "long"}, is_small=True)
+        response = self._ask({"model": self._random.choice(LONG)}, is_small=True)
         turn = Turn(response.headers["x-request-id"], self._texts)
         for number, event in enumerate(events_of(response)):
             if number == 10:
@@ -201,7 +205,7 @@ class OverWebSocket:
         assert self._socket.response is not None
         self._turns += 1
         leaves = self._random.randrange(100) < SHARES["leave"]
-        model = "long" if leaves else "any"
+        model = self._random.choice(LONG if leaves else SHORT)
         turn = Turn(f"{self._socket.response.headers['x-request-id']}.{self._turns}", self._texts)
         self._socket.send(json.dumps({"type": "response.create", "model": model, "input": "hello", "store": False}))
         while not turn.endings:

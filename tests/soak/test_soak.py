@@ -1,4 +1,4 @@
-"""Mixed turns on one process: shapes, failures, disconnects and stalls. Books, memory and descriptors at the end.
+"""Mixed turns on one process: shapes, transports, failures, disconnects, stalls. Books, memory, descriptors at the end.
 
 The fast suite plays two hundred turns; `poe long` two hundred thousand. GATEWAY_SEED names the seed, GATEWAY_TURNS the
 number of turns. What a client may see: one whole answer, or the beginning of one and one failure; never a text twice.
@@ -85,7 +85,16 @@ max_output_tokens = 1000
 [models.long]
 routes = ["long"]
 max_output_tokens = 10000
+
+[models.framed]
+routes = ["framed-first", "framed-second"]
+max_output_tokens = 1000
+
+[models.framed-long]
+routes = ["framed-long"]
+max_output_tokens = 10000
 """
+FRAMED = 'transport = "websocket"\n'
 
 
 class Forgetful(Script):
@@ -98,16 +107,23 @@ class Forgetful(Script):
         return call
 
 
+def scripts_of(kind: str) -> list[Forgetful]:
+    """What the upstreams of this transport say."""
+    return [
+        Forgetful(f"{kind}first", FIRST_ROUTE, is_cycle=True),
+        Forgetful(f"{kind}second", SECOND_ROUTE, is_cycle=True),
+        Forgetful(f"{kind}long", [LONG]),
+    ]
+
+
 @contextmanager
 def stage(folder: Path) -> Iterator[tuple[Path, Process, str]]:
     """The configuration file, the gateway's process, and where it serves."""
-    scripts = [
-        Forgetful("first", FIRST_ROUTE, is_cycle=True),
-        Forgetful("second", SECOND_ROUTE, is_cycle=True),
-        Forgetful("long", [LONG]),
-    ]
-    with LoopbackUpstreams(scripts) as upstreams:
-        routes = [ROUTE.format(name=one.name, base_url=upstreams.base_url(one.name)) for one in scripts]
+    scripts, framed = scripts_of(""), scripts_of("framed-")
+    with LoopbackUpstreams(scripts, framed) as upstreams:
+        url_of = upstreams.base_url
+        routes = [ROUTE.format(name=one.name, base_url=url_of(one.name)) for one in scripts]
+        routes += [ROUTE.format(name=one.name, base_url=url_of(one.name)) + FRAMED for one in framed]
         file = folder / "gateway.toml"
         text = CONFIGURATION.format(ledger=sqlite_store(folder).ledger, key=KEY)
         file.write_text("".join([text, *routes]), encoding="utf-8")

@@ -9,15 +9,16 @@ from types import TracebackType
 import trio
 
 from gateway.upstream.scripted import Script, serve_scripted
+from gateway.upstream.scripted_websocket import serve_scripted_websocket
 
 PATIENCE_SECONDS = 60.0
 
 
 class LoopbackUpstreams:
-    """Each script at a free port of 127.0.0.1, as long as the block lasts."""
+    """Each script at a free port of 127.0.0.1, as long as the block lasts; those `framed` over WebSocket."""
 
-    def __init__(self, scripts: Sequence[Script]) -> None:
-        self._scripts = scripts
+    def __init__(self, scripts: Sequence[Script], framed: Sequence[Script] = ()) -> None:
+        self._served = [(serve_scripted, one) for one in scripts] + [(serve_scripted_websocket, one) for one in framed]
         self._ports: dict[str, int] = {}
         self._listening = threading.Event()
         self._token: trio.lowlevel.TrioToken | None = None
@@ -44,6 +45,6 @@ class LoopbackUpstreams:
         self._token = trio.lowlevel.current_trio_token()
         with self._scope:
             async with trio.open_nursery() as nursery:
-                for script in self._scripts:
-                    self._ports[script.name] = await nursery.start(serve_scripted, script, "127.0.0.1", 0)
+                for serve, script in self._served:
+                    self._ports[script.name] = await nursery.start(serve, script, "127.0.0.1", 0)
                 self._listening.set()
