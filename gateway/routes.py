@@ -208,9 +208,9 @@ class Routes:
         """The same over a WebSocket."""
         if not self._is_plain:
             return partial(DirectConversation, dial(config.base_url))
-        from gateway.upstream.library_conversation import LibraryConversation, Network  # as below
+        from gateway.upstream.library_conversation import LibraryConversation, StreamDial  # as below
 
-        return partial(LibraryConversation, Network(config.base_url))
+        return partial(LibraryConversation, StreamDial(config.base_url))
 
     def _caller(self, config: RouteConfig, network: OverHTTP | None) -> Caller:
         """How the route is called, by the data plane; a network that is given has chosen."""

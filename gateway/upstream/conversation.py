@@ -50,7 +50,8 @@ class Hearer(Protocol):
         """The handshake is over."""
 
     def hear(self, payloads: Sequence[bytes], at: float) -> bool:
-        """Text messages that one read completed, and when that was; whether there is room for more."""
+        """Text messages that one read completed, and when that was; whether more may come at once: not if they have to
+        be kept, and there is no room for more."""
         ...
 
     async def wait_for_room(self) -> None:

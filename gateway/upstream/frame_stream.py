@@ -135,7 +135,7 @@ class FrameStream:
         return events
 
     def _bad_end(self, events: Sequence[Event]) -> tuple[int, str] | None:
-        """The first event that is no answer to the call, by its place, and why; None if there is none."""
+        """Of events, at least one: the first that is no answer to the call, by its place, and why; None if all are."""
         if not self._call.generates:
             for place, event in enumerate(events):
                 if event.kind is EventClass.OUTPUT:

@@ -144,7 +144,7 @@ class LibraryConversation:
             await trio.aclose_forcefully(self._wire)
 
 
-class Network:
+class StreamDial:
     """TCP to a base URL's host, with TLS if it is https, trusting whom the HTTP client trusts."""
 
     def __init__(self, base_url: str, tls: ssl.SSLContext | None = None) -> None:

@@ -25,7 +25,7 @@ from gateway.upstream.conversation import Converse
 from gateway.upstream.direct import DirectCaller
 from gateway.upstream.direct_conversation import DirectConversation, dial
 from gateway.upstream.httpx_calls import HTTPXCaller
-from gateway.upstream.library_conversation import LibraryConversation, Network
+from gateway.upstream.library_conversation import LibraryConversation, StreamDial
 from gateway.upstream.scripted import Reply, Script, ScriptedTransport, serve_scripted
 from gateway.upstream.scripted_sockets import ScriptedDial
 from gateway.upstream.scripted_websocket import scripted_converse, serve_scripted_websocket
@@ -107,7 +107,7 @@ async def websocket_on(face: str, script: Script, **settings: Any) -> AsyncItera
 def converse_with(url: str, tls: ssl.SSLContext | None = None) -> Converse:
     """Conversations over the real network, on the plane that is chosen."""
     if Planes.chosen == "plain":
-        return partial(LibraryConversation, Network(url, tls))
+        return partial(LibraryConversation, StreamDial(url, tls))
     return partial(DirectConversation, dial(url, tls))
 
 
