@@ -210,6 +210,9 @@ UPSTREAM_DRAIN_SECONDS_MAX: Final = 0.1
 INSTANT_PASSES: Final = 4
 """Scheduler passes that bring in all that was sent at one instant: behind a WebSocket's end the frames that crossed the
 server's task, the connection's and the door's reader; before a line upstream is used again, its end."""
+LAST_LOOKS_MAX: Final = 256
+"""Passes that an idle WebSocket's last words are waited for, where some are there: with so many the sockets of sixteen
+thousand streams are read once."""
 READY_SOCKETS_MAX: Final = 64
 """Upstream sockets read one after another, without a wait, before others have their turn: some milliseconds."""
 BATCH_EVENTS_MAX: Final = 512

@@ -65,6 +65,11 @@ class Conversation(Protocol):
         """Connect, shake hands, and tell what is heard, to the end; returns why nothing more will come."""
         ...
 
+    @property
+    def is_quiet(self) -> bool:
+        """Whether nothing is known to have come that was not seen to yet."""
+        ...
+
     async def send_text(self, message: bytes) -> None:
         """Write one text message. Raises NothingWritten or CutOff; cancelled, it leaves the connection torn."""
         ...

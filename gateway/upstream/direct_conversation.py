@@ -45,6 +45,11 @@ OWN_PING: Final = b"are you there"
 class Socket(Protocol):
     """What a conversation needs of a connection; sockets.py has the real one."""
 
+    @property
+    def has_unread(self) -> bool:
+        """Whether something has come, if only the end, that nobody has read."""
+        ...
+
     async def receive(self) -> bytes:
         """What has come; b"" at the peer's end. Raises OSError."""
         ...
@@ -168,6 +173,11 @@ class DirectConversation:
         if end.code == CloseReason.MESSAGE_TOO_BIG:
             return frame_too_large(self._settings.event_bytes_max)
         return binary_frame() if end.code == CloseReason.UNSUPPORTED_DATA else no_frames(end.code)
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether its reader has seen all that is there, and seen to it (conversation.Conversation)."""
+        return self._socket is None or not (self._has_ended or self._decoder.pings or self._socket.has_unread)
 
     async def send_text(self, message: bytes) -> None:
         """Write one text message (conversation.Conversation)."""

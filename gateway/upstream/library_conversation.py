@@ -120,6 +120,11 @@ class LibraryConversation:
             return frame_too_large(self._settings.event_bytes_max)
         return failure_from_close(code) if wire.has_answered_close or code == ABNORMAL else no_frames(code)
 
+    @property
+    def is_quiet(self) -> bool:
+        """Its library reads by a task of its own, which Trio wakes in time (conversation.Conversation)."""
+        return True
+
     async def send_text(self, message: bytes) -> None:
         """Write one text message (conversation.Conversation)."""
         if self._wire is None:

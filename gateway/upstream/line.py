@@ -79,8 +79,11 @@ class Line:
         await self._is_open.wait()
 
     async def let_die(self) -> None:
-        """Let what the kernel knows of its end be seen, before it is used again."""
-        for _ in range(limits.INSTANT_PASSES):
+        """Let what the kernel knows of its end be seen, before it is used again; where many sockets have something to
+        say, it may be read as the last of them."""
+        for passes in range(limits.LAST_LOOKS_MAX):
+            if self.failure is not None or (passes >= limits.INSTANT_PASSES and self._conversation.is_quiet):
+                return
             await trio.lowlevel.checkpoint()
 
     async def send(self, create: bytes) -> bool:

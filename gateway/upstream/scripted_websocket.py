@@ -89,6 +89,11 @@ class StreamSocket:
     def __init__(self, stream: trio.abc.Stream) -> None:
         self._stream = stream
 
+    @property
+    def has_unread(self) -> bool:
+        """Its reader is woken with what comes."""
+        return False
+
     async def receive(self) -> bytes:
         """What has come. Raises OSError."""
         try:

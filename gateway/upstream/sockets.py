@@ -69,6 +69,17 @@ class UpstreamSocket:
         except OSError:
             return False
 
+    @property
+    def has_unread(self) -> bool:
+        """Whether something has come, if only the end, that nobody has read; of TLS whatever is on the wire."""
+        try:
+            socket.socket.recv(self._socket, 1, socket.MSG_PEEK)
+        except BlockingIOError:
+            return False
+        except OSError:
+            return True
+        return True
+
     async def receive(self) -> bytes:
         """What has come; b"" at the peer's end. Raises OSError."""
         if self._early is not None:

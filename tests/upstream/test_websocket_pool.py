@@ -10,6 +10,7 @@ import trio
 from gateway import limits
 from gateway.lock.virtual import virtual_run
 from gateway.ports import UpstreamCall
+from gateway.upstream import readiness
 from gateway.upstream.scripted import Break, Close, Raw, Reply, Script, Silence, Step
 from gateway.upstream.scripted_websocket import ScriptedNetwork, converse_over, frames
 from gateway.upstream.scripts import event, prelude, response_object
@@ -91,6 +92,23 @@ async def test_a_socket_found_dead_is_opened_anew_and_is_no_attempt(face: str, e
         await trio.sleep(0.5 + pause)
         inputs = await attempt(upstream)
         assert (inputs.words[-1], len(script.calls), connections(script)) == ("response.completed", 2, 2)
+
+
+async def test_a_dead_socket_is_found_behind_any_number_that_have_to_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """§4: twenty were closed at one instant, and the one that is used next is read as the last of them."""
+    monkeypatch.setattr(readiness, "READY_SOCKETS_MAX", 1)
+    sockets = 20
+    ends = [event("response.completed", response=response_object(f"resp_{n}", "completed")) for n in range(sockets)]
+    script = script_of(*(Reply((1.0, CREATED, end, 0.5, Close(1001))) for end in ends), WHOLE)
+    async with websocket_on("socket", script) as upstream:
+        async with trio.open_nursery() as nursery:
+            for _ in range(sockets):
+                nursery.start_soon(attempt, upstream)
+        assert upstream.idle_sockets == sockets
+        await trio.sleep(0.5)
+        last = UpstreamCall("turn", CALL.body, continues=f"resp_{sockets - 1}")
+        assert (await attempt(upstream, last)).words[-1] == "response.completed"
+        assert len(script.calls) == sockets + 1
 
 
 class Deaf(trio.abc.Stream):
