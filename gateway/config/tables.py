@@ -96,7 +96,7 @@ class Server(Section):
     allow_inline_secrets: bool = Field(default=False, description="C1")
     data_plane: Literal["fast", "plain"] = Field(
         default="fast",
-        description="how a turn's bytes go: over sockets of its own, or through httpx2, trio-websocket and ASGI",
+        description="how a turn's bytes go: over the gateway's own sockets, or through httpx2, trio-websocket and ASGI",
     )
     log_format: Literal["json", "console"] = "json"
     log_level: Literal["debug", "info", "warning", "error", "critical"] = "info"

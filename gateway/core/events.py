@@ -251,8 +251,7 @@ def usages(body: object) -> list[object]:
 def response_id(body: object) -> str | None:
     """The id of the response a lifecycle or terminal event speaks of."""
     found = member(body, "response", "id")
-    is_name = type(found) is str and 0 < len(found) <= ID_CHARACTERS_MAX and found.isprintable()
-    return found if is_name else None
+    return found if found and type(found) is str and _is_name(found, ID_CHARACTERS_MAX) else None
 
 
 def sequence_number(body: object) -> int | None:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from math import inf
+from types import MappingProxyType
 from typing import Any, Final
 
 import trio
@@ -34,15 +35,17 @@ class BodyBounds:
 
 
 NO_BOUNDS: Final = BodyBounds()
-READ: Final = {
-    "type": "http",
-    "http_version": "1.1",
-    "method": "POST",
-    "scheme": "http",
-    "query_string": b"",
-    "root_path": "",
-    "headers": (),
-}
+READ: Final = MappingProxyType(
+    {
+        "type": "http",
+        "http_version": "1.1",
+        "method": "POST",
+        "scheme": "http",
+        "query_string": b"",
+        "root_path": "",
+        "headers": (),
+    }
+)
 """In the place of the scope of one that was read: with a path it is all that an error's page asks for."""
 
 

@@ -24,6 +24,23 @@ Take = Callable[[bytes, float], bool]
 """Given bytes and when they were seen, without a wait; returns whether it can take more in this way."""
 
 
+class Connected(Protocol):
+    """What any way needs of a connection (sockets.py)."""
+
+    async def receive(self) -> bytes:
+        """What has come; b"" at the peer's end. Raises OSError."""
+        ...
+
+    def pass_on(self, take: Take) -> Awaitable[None]:
+        """Hand over what comes until `take` returns False. To be awaited at once. Raises OSError, and what `take`
+        raises."""
+        ...
+
+    def close(self) -> None:
+        """Drop it."""
+        ...
+
+
 class NeverSent(Exception):
     """No byte of the request was written (F2): no address, no connection, no TLS. The text is for clients: a kind,
     never a name."""

@@ -32,6 +32,7 @@ from gateway.upstream.calls import (
     PROTOCOL_ERROR,
     READ_ERROR,
     Broken,
+    Connected,
     NeverSent,
     Take,
 )
@@ -50,28 +51,16 @@ FIRST_PIECE_BYTES: Final = 262_144
 """Of a body, what is copied behind its head. To copy 30 MB held the loop for 40 ms."""
 
 
-class Socket(Protocol):
-    """What a call needs of a connection; sockets.py has the real one."""
+class Socket(Connected, Protocol):
+    """What a call needs of a connection."""
 
     @property
     def is_quiet(self) -> bool:
         """Whether an idle one may be used."""
         ...
 
-    async def receive(self) -> bytes:
-        """What has come; b"" at the peer's end. Raises OSError."""
-        ...
-
-    def pass_on(self, take: Take) -> Awaitable[None]:
-        """Hand over what comes until `take` returns False. Raises OSError, and what `take` raises."""
-        ...
-
     async def send_all(self, data: bytes | memoryview) -> bool:
         """Write it, False if the peer answered first. Raises NothingWritten, OSError."""
-        ...
-
-    def close(self) -> None:
-        """Drop it."""
         ...
 
 

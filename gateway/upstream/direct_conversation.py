@@ -8,7 +8,6 @@ socket --bytes--> FrameDecoder --texts--> line ...               for as long as 
 from __future__ import annotations
 
 import ssl
-from collections.abc import Awaitable
 from contextlib import suppress
 from functools import partial
 from typing import Final, Protocol
@@ -20,7 +19,7 @@ from wsproto.frame_protocol import CloseReason, FrameProtocol
 from gateway import limits
 from gateway.core.failures import Failure, failure_from_close
 from gateway.upstream.answers import WireHeaders, never_sent, why
-from gateway.upstream.calls import Take
+from gateway.upstream.calls import Connected
 from gateway.upstream.conversation import (
     ABNORMAL,
     BROKEN,
@@ -42,28 +41,16 @@ OWN_PING: Final = b"are you there"
 """What a ping says: its pong says the same."""
 
 
-class Socket(Protocol):
-    """What a conversation needs of a connection; sockets.py has the real one."""
+class Socket(Connected, Protocol):
+    """What a conversation needs of a connection."""
 
     @property
     def has_unread(self) -> bool:
         """Whether something has come, if only the end, that nobody has read."""
         ...
 
-    async def receive(self) -> bytes:
-        """What has come; b"" at the peer's end. Raises OSError."""
-        ...
-
-    def pass_on(self, take: Take) -> Awaitable[None]:
-        """Hand over what comes until `take` returns False. Raises OSError, and what `take` raises."""
-        ...
-
     async def write(self, data: bytes | bytearray | memoryview) -> None:
         """All of it, whatever the peer says meanwhile. Raises OSError."""
-        ...
-
-    def close(self) -> None:
-        """Drop it."""
         ...
 
 
@@ -109,34 +96,28 @@ class DirectConversation:
                 socket = self._socket = await self._dial()
         except UNCONNECTED as error:
             return never_sent(why(error))
+        failure = await self._shake_hands(socket, deadline, hearer)
+        while failure is None and (failure := await self._see_to_what_came(hearer)) is None:
+            try:
+                await socket.pass_on(partial(self._take, hearer))
+            except OSError:
+                failure = failure_from_close(ABNORMAL)
+        return failure
+
+    async def _shake_hands(self, socket: Socket, deadline: float, hearer: Hearer) -> Failure | None:
+        """Why there is no WebSocket. Nothing of the handshake is kept for as long as there is one."""
         upgrade = Upgrade(self._settings.host, self._settings.resource, self._headers)
-        with trio.CancelScope(deadline=deadline):
-            await self._shake_hands(socket, upgrade)
+        with trio.CancelScope(deadline=deadline), suppress(*BROKEN, OSError):  # what was answered before tells why
+            await self._writer.send(upgrade.request)
+            while not upgrade.is_over:
+                upgrade.receive(await socket.receive())
         if upgrade.handshake is None:
             return upgrade.failure(self._settings.retryable_codes)
         self._is_open = True
         hearer.opened(upgrade.handshake)
-        return await self._listen(socket, hearer, upgrade.rest)
-
-    async def _shake_hands(self, socket: Socket, upgrade: Upgrade) -> None:
-        try:
-            await self._writer.send(upgrade.request)
-            while not upgrade.is_over:
-                upgrade.receive(await socket.receive())
-        except (*BROKEN, OSError):
-            return  # what was answered before tells why
-
-    async def _listen(self, socket: Socket, hearer: Hearer, rest: bytes) -> Failure:
-        """`rest` came with the handshake."""
-        take = partial(self._take, hearer)
-        if rest:
-            take(rest, trio.current_time())
-        while (failure := await self._see_to_what_came(hearer)) is None:
-            try:
-                await socket.pass_on(take)
-            except OSError:
-                return failure_from_close(ABNORMAL)
-        return failure
+        if upgrade.rest:
+            self._take(hearer, upgrade.rest, trio.current_time())
+        return None
 
     def _take(self, hearer: Hearer, data: bytes, at: float) -> bool:
         """What one read brought; whether there is nothing to see to before the next."""

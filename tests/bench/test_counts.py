@@ -13,13 +13,11 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import re
 import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -29,6 +27,7 @@ from typing import Final
 
 import pytest
 
+from bench.lab.asking import asked
 from bench.lab.ours import SERVE, Settings, start_gateway
 from bench.lab.placing import ended
 from bench.lab.programs import CannotMeasure, Load, Programs, Told, compile_programs, running_upstream
@@ -180,13 +179,7 @@ def called(running: Running, file: Path, play: Play) -> tuple[int, Told]:
 
 
 def calls_so_far(running: Running, file: Path) -> dict[str, int]:
-    file.unlink(missing_ok=True)
-    os.kill(running.tree.pid, signal.SIGUSR1)
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while not file.exists():
-        assert time.monotonic() < deadline, running.tree.log.read_text(errors="replace")
-        time.sleep(0.01)
-    calls: dict[str, int] = json.loads(file.read_text("utf-8"))
+    calls: dict[str, int] = json.loads(asked(running, file))
     return calls
 
 

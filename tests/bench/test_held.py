@@ -6,8 +6,7 @@ that no later change loses unseen what was gained.
 
 from __future__ import annotations
 
-import os
-import signal
+import math
 import sys
 import time
 from pathlib import Path
@@ -15,15 +14,16 @@ from typing import Final
 
 import pytest
 
+from bench.lab.asking import PATIENCE_SECONDS, asked
 from bench.lab.ours import Settings, start_gateway
 from bench.lab.programs import CannotMeasure, Load, Programs, Upstream, compile_programs, running_upstream
 from bench.lab.systems import Running
 from gateway.limits import HOLD_SECONDS_MAX
 
 WEIGHED: Final = Path(__file__).parent / "lab" / "weighed.py"
-PATIENCE_SECONDS: Final = 30.0
-SETTLES_SECONDS: Final = 0.3
-"""What comes behind an attempt's first event, on a busy machine."""
+LOOK_SECONDS: Final = 0.1
+SAME_BYTES: Final = 2_000
+"""What a line of the log or a look at the files moves."""
 FEW: Final = 30
 MANY: Final = 240
 
@@ -48,10 +48,10 @@ def test_a_held_stream_takes_no_more_bytes_than_it_did(tmp_path: Path) -> None:
             began = time.monotonic()
             with held(programs, running, FEW):
                 wait_for(upstream, FEW)
-                weighed.append(bytes_now(running, file))
+                weighed.append(settled(running, file))
                 with held(programs, running, MANY):
                     wait_for(upstream, FEW + MANY)
-                    weighed.append(bytes_now(running, file))
+                    weighed.append(settled(running, file))
             if time.monotonic() - began >= HOLD_SECONDS_MAX:
                 pytest.skip("the machine is too busy: what is held was released before it was weighed (T1)")
         finally:
@@ -68,19 +68,18 @@ def held(programs: Programs, running: Running, streams: int) -> Load:
 
 
 def wait_for(upstream: Upstream, streams: int) -> None:
-    """Until all of them are held."""
+    """Until all of them have come to the upstream."""
     deadline = time.monotonic() + PATIENCE_SECONDS
     while upstream.counts()["running"] < streams:
         assert time.monotonic() < deadline, upstream.counts()
-        time.sleep(0.05)
-    time.sleep(SETTLES_SECONDS)
+        time.sleep(LOOK_SECONDS)
 
 
-def bytes_now(running: Running, file: Path) -> int:
-    file.unlink(missing_ok=True)
-    os.kill(running.tree.pid, signal.SIGUSR1)
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while not file.exists():
-        assert time.monotonic() < deadline, running.tree.log.read_text(errors="replace")
-        time.sleep(0.01)
-    return int(file.read_text("utf-8"))
+def settled(running: Running, file: Path) -> int:
+    """The bytes that are allocated, once what comes behind an attempt's first event is over: they stay the same."""
+    deadline, before = time.monotonic() + PATIENCE_SECONDS, -math.inf
+    while abs((now := int(asked(running, file))) - before) > SAME_BYTES:
+        assert time.monotonic() < deadline, f"{now - before:,} bytes come and go"
+        before = now
+        time.sleep(LOOK_SECONDS)
+    return now

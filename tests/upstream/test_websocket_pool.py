@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Awaitable, Callable
 
 import pytest
@@ -14,6 +15,7 @@ from gateway.upstream import readiness
 from gateway.upstream.scripted import Break, Close, Raw, Reply, Script, Silence, Step
 from gateway.upstream.scripted_websocket import ScriptedNetwork, converse_over, frames
 from gateway.upstream.scripts import event, prelude, response_object
+from gateway.upstream.upgrade import Upgrade
 from gateway.upstream.websocket import WebSocketSettings, WebSocketUpstream
 from upstream.stage import CALL, FACES, Planes, attempt, script_of, settle, websocket_on
 
@@ -68,6 +70,15 @@ async def test_a_socket_whose_response_is_not_finished_is_never_used_again(face:
         assert upstream.idle_sockets == 0
         assert (await attempt(upstream)).blocks == [CREATED, COMPLETED]
     assert connections(script) == 2
+
+
+async def test_nothing_of_the_handshake_is_kept_as_long_as_the_socket() -> None:
+    """Its parser and its request, credential and all: a socket lives for an hour."""
+    async with websocket_on("socket", script_of(WHOLE)) as upstream:
+        await attempt(upstream)
+        assert upstream.idle_sockets == 1
+        gc.collect()
+        assert [kept for kept in gc.get_objects() if isinstance(kept, Upgrade)] == []
 
 
 @both_faces

@@ -79,25 +79,25 @@ class HardenedHTTP1(H11Protocol):
             await super().handle(event)
             self._share.end()
             return
-        if self._is_receiving:
-            await self._wait_for_others()
+        await self._receive_in_turn(event.data)
+
+    async def _receive_in_turn(self, data: bytes | None) -> None:
+        """What was left before, and `data` behind it (b"" is the peer's end, None is nothing new). There seldom are
+        others to wait for: a lock for each connection would be held by hardly one. Who waits takes what was left
+        when it is its turn, so whoever comes first, bytes keep their order."""
+        while self._is_receiving:
+            if self._others is None:
+                self._others = trio.lowlevel.ParkingLot()
+            await self._others.park()
         self._is_receiving = True
         try:
-            await self._receive(self._take_behind() + event.data)
+            behind = self._take_behind()
+            if behind or data is not None:
+                await self._receive(behind + (data or b""))
         finally:
-            self._end_receiving()
-
-    async def _wait_for_others(self) -> None:
-        """There seldom are any: a lock for each connection would be held by hardly one."""
-        if self._others is None:
-            self._others = trio.lowlevel.ParkingLot()
-        while self._is_receiving:
-            await self._others.park()
-
-    def _end_receiving(self) -> None:
-        self._is_receiving = False
-        if self._others is not None:
-            self._others.unpark_all()
+            self._is_receiving = False
+            if self._others is not None:
+                self._others.unpark_all()
 
     async def time_out(self) -> None:
         """The peer has not gone on in time."""
@@ -338,22 +338,11 @@ class HardenedHTTP1(H11Protocol):
         self.connection = NOTHING_READ
         await self.send(Updated(idle=True))
         if self._behind:
-            self.task_group.spawn(self._receive_behind)
+            self.task_group.spawn(self._receive_in_turn, None)
 
     def _can_go_on(self) -> bool:
         is_done = self.connection.our_state is h11.DONE and self.connection.their_state is h11.DONE
         return is_done and not self._is_refused and not self._is_over and not self.context.terminated.is_set()
-
-    async def _receive_behind(self) -> None:
-        if self._is_receiving:
-            await self._wait_for_others()
-        self._is_receiving = True
-        try:
-            behind = self._take_behind()
-            if behind:
-                await self._receive(behind)
-        finally:
-            self._end_receiving()
 
     async def _close_stream(self) -> None:
         """What the request held is given back with it."""
